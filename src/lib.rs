@@ -1,0 +1,1 @@
+//! Exactly one holder at a time.
