@@ -1,1 +1,3 @@
 //! Exactly one holder at a time.
+
+pub mod election;
