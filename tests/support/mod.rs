@@ -3,7 +3,7 @@
 //! A test binary says `mod support;` and takes what it needs.
 
 // Every test binary compiles all of this and uses a part.
-#![allow(dead_code)]
+#![allow(dead_code, unused_imports)]
 
 pub mod child;
 pub mod mariadb;
