@@ -81,14 +81,12 @@ fn race<C: Database>(level: &'static str, id_of: impl Fn(usize) -> Uuid) {
     }
     for (round, leader_told) in leaders.into_iter().enumerate() {
         let ns = round.to_string();
-        let stored = leader(conn, Some(&ns)).unwrap().unwrap();
-        assert_eq!(
-            (Some(stored.candidate_id), stored.term.get()),
-            (leader_told, 1)
-        );
-        let listed = list_candidates(conn, Some(&ns)).unwrap();
+        let stored = election.leader_row(ns.as_str()).unwrap().unwrap();
+        assert_eq!((stored.leader_id, stored.term.get()), (leader_told, 1));
+        let rows = election.candidates(ns.as_str()).unwrap();
+        let registered = rows.iter().map(|row| &row.candidate_id);
         assert!(
-            listed.iter().eq(&candidates[round]),
+            registered.eq(&candidates[round]),
             "everyone is registered once"
         );
     }
