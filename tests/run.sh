@@ -95,6 +95,7 @@ marked() {
 
 run_tests() {
     run_dir=$(mktemp -d "${TMPDIR:-/tmp}/leasehold-run-XXXXXX")
+    trap 'as_root rm -rf "$run_dir"' EXIT
     # The servers' accounts make and remove their directories in it.
     chmod 1777 "$run_dir"
     step "cargo test --locked --all-features $*"
@@ -117,7 +118,6 @@ run_tests() {
     fi
     local rest
     rest=$(ls -A "$run_dir")
-    as_root rm -rf "$run_dir"
     [ -z "$rest" ] || fail "the tests left files behind: $rest"
     [ $result = 0 ] || fail "tests failed"
     step "all tests passed, nothing is left running"

@@ -150,6 +150,7 @@ impl MariaDb {
         let socket = self.server.dir().join(SOCKET);
         command
             .args(["--no-defaults", "--batch", "--skip-column-names"])
+            .arg("--default-character-set=utf8mb4")
             .arg(format!("--socket={}", socket.display()))
             .args(["--user=root", database]);
         output_of(&mut command, sql).trim_end().to_owned()

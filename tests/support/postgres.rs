@@ -124,8 +124,7 @@ impl Postgres {
         self.url_of(&name)
     }
 
-    /// Runs SQL as the superuser in the database `leasehold`'s neighbour `postgres`; returns the rows, fields
-    /// separated by `|`.
+    /// Runs SQL as the superuser, in the database `postgres`; returns the rows, fields separated by `|`.
     #[track_caller]
     pub fn exec(&self, sql: &str) -> String {
         self.exec_in("postgres", sql)

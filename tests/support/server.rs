@@ -15,7 +15,7 @@ use std::{env, fs, thread};
 use super::process::{self, Pid};
 use super::{becomes_true, free_port};
 
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(120);
 
 /// How a server is set up.
 #[derive(Clone, Copy, Debug, Default)]
@@ -82,9 +82,12 @@ impl Server {
         format!("fresh_{number}")
     }
 
-    /// A command under the server's account.
+    /// A command under the server's account, and with a temporary directory of its own: a MariaDB that starts removes
+    /// the temporary tables of all others from a shared one.
     pub fn command(&self, program: impl AsRef<OsStr>) -> Command {
-        self.account.command(program)
+        let mut command = self.account.command(program);
+        command.env("TMPDIR", &self.dir);
+        command
     }
 
     /// A file the server can read.
@@ -206,6 +209,7 @@ impl Supervisor {
             .arg(dir)
             .arg(last)
             .args(command)
+            .env("TMPDIR", dir)
             // Ctrl-C at the terminal ends the tests; the shell must be left to clean up after them.
             .process_group(0)
             .stdin(Stdio::piped())
