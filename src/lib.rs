@@ -1,3 +1,6 @@
 //! Exactly one holder at a time.
 
+mod clock;
+mod fork;
+
 pub mod election;
