@@ -50,8 +50,8 @@ pub(crate) struct Campaigns {
     next_id: Id,
     /// When which campaign wants something; each is in here once, or in `asked`.
     due: BTreeSet<(Urgency, Duration, Id)>,
-    /// Which campaigns wait for an answer.
-    asked: HashSet<Id>,
+    /// Which campaigns wait for an answer, and since when.
+    asked: HashMap<Id, Duration>,
     /// Until when which leader may be trusted.
     deadlines: BTreeSet<(Duration, Id)>,
     /// The shortest attempt of the campaigns there have been since there was none.
@@ -230,7 +230,7 @@ impl Campaigns {
         let due: Vec<_> = self.due.range(range).take(most).copied().collect();
         for entry in &due {
             self.due.remove(entry);
-            self.asked.insert(entry.2);
+            self.asked.insert(entry.2, now);
         }
         due.into_iter().map(|(_, _, id)| id).collect()
     }
@@ -246,9 +246,13 @@ impl Campaigns {
                 .settings
                 .beat
                 .clamp(Duration::from_millis(50), Duration::from_secs(2));
+            let waits = self
+                .asked
+                .get(&id)
+                .map_or(Duration::ZERO, |since| now.saturating_sub(*since));
             let cause = if now - at > late {
                 Lost::Suspended
-            } else if campaign.failing || self.asked.contains(&id) {
+            } else if campaign.failing || waits > campaign.settings.attempt / 2 {
                 Lost::Unreachable
             } else {
                 Lost::Expired
@@ -569,7 +573,7 @@ impl Campaigns {
         if let Some(campaign) = self.all.get_mut(&id) {
             campaign.due = (urgency, at);
             // While an answer is awaited, nothing else is asked; its arrival schedules.
-            if !self.asked.contains(&id) {
+            if !self.asked.contains_key(&id) {
                 self.due.insert((urgency, at, id));
             }
         }

@@ -285,11 +285,18 @@ impl LeaderGuardBuilder<'_> {
     /// [`InvalidSetting`](ElectionError::InvalidSetting) for each relation that does not hold: the
     /// beat at most a third of the lease; beat, attempt timeout and margin together less than the
     /// lease. And as [`LeaderGuard::spawn`].
-    pub fn spawn(mut self) -> Result<LeaderGuard, ElectionError> {
+    pub fn spawn(self) -> Result<LeaderGuard, ElectionError> {
+        let heartbeat = self.election.beats().clone();
+        self.spawn_on(heartbeat)
+    }
+
+    pub(crate) fn spawn_on(
+        mut self,
+        heartbeat: Arc<Heartbeat>,
+    ) -> Result<LeaderGuard, ElectionError> {
         let ns = Namespace::new(Some(self.ns))?;
         self.settings.jitter = self.jitter.unwrap_or(self.settings.beat / 10);
         self.settings.check()?;
-        let heartbeat = self.election.beats().clone();
         let seat = Arc::new(Seat::new(
             ns.as_str().into(),
             self.candidate_id,

@@ -54,23 +54,19 @@ struct State {
 
 impl Heartbeat {
     pub(crate) fn new<C: Open>(opening: Opening) -> Arc<Heartbeat> {
+        Heartbeat::on_clock::<C>(opening, BootClock::system())
+    }
+
+    pub(crate) fn on_clock<C: Open>(opening: Opening, clock: BootClock) -> Arc<Heartbeat> {
         let heartbeat = Arc::new(Heartbeat {
             opening,
-            clock: BootClock::system(),
+            clock,
             process: Arc::new(ProcessMark::new()),
             start: start_thread::<C>,
             state: Mutex::default(),
             wake: Condvar::new(),
         });
         timekeeper().watch(&heartbeat);
-        heartbeat
-    }
-
-    /// Over a clock of the test's.
-    #[cfg(test)]
-    pub(crate) fn with_clock<C: Open>(opening: Opening, clock: BootClock) -> Arc<Heartbeat> {
-        let mut heartbeat = Heartbeat::new::<C>(opening);
-        Arc::get_mut(&mut heartbeat).map(|heartbeat| heartbeat.clock = clock);
         heartbeat
     }
 
@@ -295,7 +291,7 @@ fn ask<C: Open>(
     step: &Step,
 ) -> Result<Answer, ElectionError> {
     #[cfg(test)]
-    tests::panic_if_told();
+    super::guard_tests::panic_if_told(step);
     let conn = match conn {
         Some(conn) => conn,
         None => conn.insert(C::open_for_beats(opening)?),
@@ -405,16 +401,5 @@ impl Timekeeper {
                 }
             }
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::sync::atomic::{AtomicBool, Ordering};
-
-    pub(super) static PANIC: AtomicBool = AtomicBool::new(false);
-
-    pub(super) fn panic_if_told() {
-        assert!(!PANIC.load(Ordering::Relaxed), "as the test told it");
     }
 }

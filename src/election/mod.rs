@@ -9,6 +9,8 @@ mod event;
 mod expire;
 mod fence;
 mod guard;
+#[cfg(test)]
+mod guard_tests;
 mod handle;
 mod heartbeat;
 mod migrate;

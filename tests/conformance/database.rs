@@ -90,6 +90,11 @@ impl Fresh {
         Fresh { url, _dir: dir }
     }
 
+    /// The database at `url`, whatever is in it.
+    pub fn at(url: String) -> Fresh {
+        Fresh { url, _dir: None }
+    }
+
     pub fn connect<C: Database>(&self) -> C {
         C::open(&self.url)
     }

@@ -189,10 +189,12 @@ static SQL: Statements = Statements {
 const LOCK: &str = "\
     SELECT ns FROM gemstone_election_leader WHERE ns = {ns} FOR UPDATE SKIP LOCKED";
 
+// In a small table the server would rather read, and so lock, every row: the order and the index
+// of the join are part of what these statements mean.
 const LOCK_ALL: &str = concat!(
     "SELECT l.ns FROM ",
     asked!(),
-    " JOIN gemstone_election_leader AS l
+    " STRAIGHT_JOIN gemstone_election_leader AS l FORCE INDEX (PRIMARY)
         ON l.ns = asked.ns AND l.leader_id = asked.me AND l.term = asked.term
       FOR UPDATE SKIP LOCKED"
 );
@@ -200,15 +202,16 @@ const LOCK_ALL: &str = concat!(
 const RENEWABLE: &str = concat!(
     "SELECT l.ns FROM ",
     asked!(),
-    " JOIN gemstone_election_leader AS l
+    " STRAIGHT_JOIN gemstone_election_leader AS l FORCE INDEX (PRIMARY)
         ON l.ns = asked.ns AND l.leader_id = asked.me AND l.term = asked.term
       WHERE l.lease_expires_at > UTC_TIMESTAMP(6)"
 );
 
 const EXTEND: &str = concat!(
-    "UPDATE gemstone_election_leader AS l JOIN ",
+    "UPDATE ",
     asked!(),
-    " ON l.ns = asked.ns AND l.leader_id = asked.me AND l.term = asked.term
+    " STRAIGHT_JOIN gemstone_election_leader AS l FORCE INDEX (PRIMARY)
+        ON l.ns = asked.ns AND l.leader_id = asked.me AND l.term = asked.term
       SET l.lease_expires_at = TIMESTAMPADD(MICROSECOND, asked.expire, UTC_TIMESTAMP(6)),
           l.updated_at = UTC_TIMESTAMP(6)"
 );
