@@ -1,1 +1,5 @@
 //! Exactly one holder at a time.
+
+mod clock;
+#[cfg(unix)]
+pub mod operation;
