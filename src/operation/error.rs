@@ -30,7 +30,9 @@ pub enum OperationLeaseError {
     },
 
     /// A lease must expire after its acquisition, by a microsecond or more.
-    #[error("a lease acquired at {acquired_at} cannot expire at {expires_at}: it must expire later")]
+    #[error(
+        "a lease acquired at {acquired_at} cannot expire at {expires_at}: it must expire later"
+    )]
     Window {
         /// When the lease would begin.
         acquired_at: DateTime<Utc>,
@@ -43,7 +45,9 @@ pub enum OperationLeaseError {
     Transition(#[from] TransitionFault),
 
     /// A replacement lease names another scope or operation than the record it would be written to.
-    #[error("the lease to be recorded belongs to another conflict scope or operation than its record")]
+    #[error(
+        "the lease to be recorded belongs to another conflict scope or operation than its record"
+    )]
     ForeignReplacement,
 
     /// A journal writer does not hold the exact live lease.
@@ -109,6 +113,13 @@ pub enum OperationLeaseError {
         path: PathBuf,
     },
 
+    /// Taking a lease took longer than the lease lives; it was given up again.
+    #[error("a lease of {lease:?} ran out before it was taken: the wait for the lock was longer")]
+    Lapsed {
+        /// How long the lease would have lived.
+        lease: Duration,
+    },
+
     /// A setting outside its accepted range.
     #[error("{setting} of {value:?} is outside {min:?} to {max:?}")]
     Setting {
@@ -171,7 +182,11 @@ impl OperationLeaseError {
     pub fn is_retryable(&self) -> bool {
         matches!(
             self,
-            Self::LockTimeout { .. } | Self::LockLost { .. } | Self::Io { .. } | Self::OutcomeUnknown { .. }
+            Self::LockTimeout { .. }
+                | Self::LockLost { .. }
+                | Self::Lapsed { .. }
+                | Self::Io { .. }
+                | Self::OutcomeUnknown { .. }
         )
     }
 }
@@ -291,7 +306,9 @@ pub enum PathFault {
         expected: u32,
     },
     /// A record that other users may write.
-    #[error("others may write to it (mode {mode:03o}): chmod it to 600 if its content can be trusted")]
+    #[error(
+        "others may write to it (mode {mode:03o}): chmod it to 600 if its content can be trusted"
+    )]
     Writable {
         /// Its permission bits.
         mode: u32,

@@ -25,7 +25,11 @@ pub(super) const FILE_MODE: Mode = Mode::RUSR.union(Mode::WUSR);
 pub(super) const DIRECTORY_MODE: Mode = Mode::RWXU;
 
 /// An error of the operating system, with what was being done and where.
-pub(super) fn io_error(action: &'static str, path: impl Into<PathBuf>, source: Errno) -> OperationLeaseError {
+pub(super) fn io_error(
+    action: &'static str,
+    path: impl Into<PathBuf>,
+    source: Errno,
+) -> OperationLeaseError {
     OperationLeaseError::Io {
         action,
         path: path.into(),
@@ -96,7 +100,9 @@ pub(super) fn check_directory(stat: &Stat) -> Result<(), PathFault> {
 }
 
 /// Attaches the path to what is wrong with it.
-pub(super) fn unsafe_path(path: impl Into<PathBuf>) -> impl FnOnce(PathFault) -> OperationLeaseError {
+pub(super) fn unsafe_path(
+    path: impl Into<PathBuf>,
+) -> impl FnOnce(PathFault) -> OperationLeaseError {
     let path = path.into();
     |reason| OperationLeaseError::UnsafePath { path, reason }
 }
@@ -162,8 +168,16 @@ impl Directory {
     }
 
     /// Why opening `name` failed: what is there instead of a plain file, if that is the reason.
-    pub(super) fn open_error(&self, action: &'static str, name: &str, errno: Errno) -> OperationLeaseError {
-        match self.look_at(name).map(|found| found.map(|stat| check_file(&stat))) {
+    pub(super) fn open_error(
+        &self,
+        action: &'static str,
+        name: &str,
+        errno: Errno,
+    ) -> OperationLeaseError {
+        match self
+            .look_at(name)
+            .map(|found| found.map(|stat| check_file(&stat)))
+        {
             Ok(Some(Err(reason))) => unsafe_path(self.join(name))(reason),
             _ => io_error(action, self.join(name), errno),
         }
@@ -171,12 +185,14 @@ impl Directory {
 
     /// The bytes of the record at `name`, or `None` where there is nothing.
     pub(super) fn read_record(&self, name: &str) -> Result<Option<Vec<u8>>, OperationLeaseError> {
-        let fd = match rustix::fs::openat(&self.fd, name, OFlags::RDONLY | CAUTIOUS, Mode::empty()) {
+        let fd = match rustix::fs::openat(&self.fd, name, OFlags::RDONLY | CAUTIOUS, Mode::empty())
+        {
             Ok(fd) => fd,
             Err(Errno::NOENT) => return Ok(None),
             Err(errno) => return Err(self.open_error("open", name, errno)),
         };
-        let stat = rustix::fs::fstat(&fd).map_err(|errno| io_error("look at", self.join(name), errno))?;
+        let stat =
+            rustix::fs::fstat(&fd).map_err(|errno| io_error("look at", self.join(name), errno))?;
         check_file(&stat).map_err(unsafe_path(self.join(name)))?;
         let mode = permissions(&stat);
         if mode.intersects(Mode::WGRP | Mode::WOTH) {
@@ -186,7 +202,12 @@ impl Directory {
         self.read_bounded(&fd, name, &stat).map(Some)
     }
 
-    fn read_bounded(&self, fd: &OwnedFd, name: &str, stat: &Stat) -> Result<Vec<u8>, OperationLeaseError> {
+    fn read_bounded(
+        &self,
+        fd: &OwnedFd,
+        name: &str,
+        stat: &Stat,
+    ) -> Result<Vec<u8>, OperationLeaseError> {
         let oversized = || OperationLeaseError::Record {
             path: self.join(name),
             reason: RecordFault::Oversized {

@@ -11,7 +11,10 @@ use rustix::io::Errno;
 
 /// The usual name of the doubtful file system that `fd` lies on, if it lies on one.
 #[cfg(any(target_os = "linux", target_os = "android"))]
-#[allow(clippy::unnecessary_cast, reason = "the width differs between architectures")]
+#[allow(
+    clippy::unnecessary_cast,
+    reason = "the width differs between architectures"
+)]
 pub(super) fn doubtful(fd: impl AsFd) -> Result<Option<&'static str>, Errno> {
     rustix::fs::fstatfs(fd).map(|stat| name_of(stat.f_type as u32))
 }
@@ -20,7 +23,8 @@ pub(super) fn doubtful(fd: impl AsFd) -> Result<Option<&'static str>, Errno> {
 #[cfg(target_vendor = "apple")]
 pub(super) fn doubtful(fd: impl AsFd) -> Result<Option<&'static str>, Errno> {
     const MNT_LOCAL: u32 = 0x1000;
-    rustix::fs::fstatfs(fd).map(|stat| (stat.f_flags & MNT_LOCAL == 0).then_some("a remote file system"))
+    rustix::fs::fstatfs(fd)
+        .map(|stat| (stat.f_flags & MNT_LOCAL == 0).then_some("a remote file system"))
 }
 
 /// Elsewhere nothing is known about file systems, so none is refused.
@@ -72,8 +76,14 @@ mod tests {
 
     #[test]
     fn local_file_systems_are_not() {
-        let [ext4, xfs, btrfs, tmpfs, overlay, zfs] =
-            [0xEF53, 0x5846_5342, 0x9123_683E, 0x0102_1994, 0x794C_7630, 0x2FC1_2FC1];
+        let [ext4, xfs, btrfs, tmpfs, overlay, zfs] = [
+            0xEF53,
+            0x5846_5342,
+            0x9123_683E,
+            0x0102_1994,
+            0x794C_7630,
+            0x2FC1_2FC1,
+        ];
         for magic in [ext4, xfs, btrfs, tmpfs, overlay, zfs] {
             assert_eq!(name_of(magic), None, "{magic:#x}");
         }

@@ -80,7 +80,10 @@ mod tests {
     #[test]
     fn the_part_below_a_microsecond_is_cut_towards_the_past() {
         let before_1970 = DateTime::from_timestamp(-1, 999_999_999).unwrap();
-        assert_eq!(format(normalize(before_1970).unwrap()), "1969-12-31T23:59:59.999999Z");
+        assert_eq!(
+            format(normalize(before_1970).unwrap()),
+            "1969-12-31T23:59:59.999999Z"
+        );
     }
 
     #[test]

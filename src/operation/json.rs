@@ -74,7 +74,9 @@ impl Fields {
     /// Takes out the one field of this name.
     pub(super) fn take(&mut self, field: &'static str) -> Result<Node, RecordFault> {
         let at = self.0.iter().position(|(name, _)| name == field);
-        let (_, node) = self.0.remove(at.ok_or(RecordFault::MissingField { field })?);
+        let (_, node) = self
+            .0
+            .remove(at.ok_or(RecordFault::MissingField { field })?);
         if self.0.iter().any(|(name, _)| name == field) {
             return Err(RecordFault::DuplicateField { field });
         }

@@ -48,9 +48,11 @@ pub fn decide(
 ) -> Result<OperationLeaseResult, TransitionFault> {
     match request {
         OperationLeaseRequest::Acquire { candidate } => match recorded {
-            Some(current) if observed_at < current.expires_at() => Ok(OperationLeaseResult::Conflict {
-                current: current.clone(),
-            }),
+            Some(current) if observed_at < current.expires_at() => {
+                Ok(OperationLeaseResult::Conflict {
+                    current: current.clone(),
+                })
+            }
             Some(expired) => Ok(OperationLeaseResult::Expired {
                 predecessor: expired.clone(),
             }),
@@ -61,7 +63,10 @@ pub fn decide(
                 })
             }
         },
-        OperationLeaseRequest::CompareAndSwap { predecessor, successor } => {
+        OperationLeaseRequest::CompareAndSwap {
+            predecessor,
+            successor,
+        } => {
             if predecessor.scope_ref() != successor.scope_ref() {
                 return Err(TransitionFault::ScopeChanged);
             }
@@ -72,10 +77,16 @@ pub fn decide(
             let (predecessor, current) = (predecessor.clone(), successor.clone());
             if observed_at < predecessor.expires_at() {
                 renews(&predecessor, &current)?;
-                Ok(OperationLeaseResult::Renewed { predecessor, current })
+                Ok(OperationLeaseResult::Renewed {
+                    predecessor,
+                    current,
+                })
             } else {
                 takes_over(&predecessor, &current, observed_at)?;
-                Ok(OperationLeaseResult::TakenOver { predecessor, current })
+                Ok(OperationLeaseResult::TakenOver {
+                    predecessor,
+                    current,
+                })
             }
         }
         OperationLeaseRequest::Release { predecessor } => {
@@ -112,7 +123,10 @@ pub fn observe(
     })
 }
 
-fn lost(predecessor: &OperationOwnerLease, recorded: Option<&OperationOwnerLease>) -> OperationLeaseResult {
+fn lost(
+    predecessor: &OperationOwnerLease,
+    recorded: Option<&OperationOwnerLease>,
+) -> OperationLeaseResult {
     OperationLeaseResult::OwnerLost {
         predecessor: predecessor.clone(),
         current: recorded.cloned(),
@@ -123,7 +137,10 @@ fn require(condition: bool, otherwise: TransitionFault) -> Result<(), Transition
     if condition { Ok(()) } else { Err(otherwise) }
 }
 
-fn not_before(lease: &OperationOwnerLease, observed_at: DateTime<Utc>) -> Result<(), TransitionFault> {
+fn not_before(
+    lease: &OperationOwnerLease,
+    observed_at: DateTime<Utc>,
+) -> Result<(), TransitionFault> {
     require(
         lease.acquired_at() <= observed_at,
         TransitionFault::ObservedBeforeAcquisition,
@@ -131,7 +148,10 @@ fn not_before(lease: &OperationOwnerLease, observed_at: DateTime<Utc>) -> Result
 }
 
 // A lease that begins at the observation is live at it: no lease expires before it begins.
-fn begins_now(lease: &OperationOwnerLease, observed_at: DateTime<Utc>) -> Result<(), TransitionFault> {
+fn begins_now(
+    lease: &OperationOwnerLease,
+    observed_at: DateTime<Utc>,
+) -> Result<(), TransitionFault> {
     require(
         lease.acquired_at() == observed_at,
         TransitionFault::NotAcquiredAtObservation,
@@ -143,13 +163,22 @@ fn renews(old: &OperationOwnerLease, new: &OperationOwnerLease) -> Result<(), Tr
         new.operation_id() == old.operation_id(),
         TransitionFault::RenewalChangesOperation,
     )?;
-    require(new.owner_id() == old.owner_id(), TransitionFault::RenewalChangesOwner)?;
-    require(new.token() == old.token(), TransitionFault::RenewalChangesToken)?;
+    require(
+        new.owner_id() == old.owner_id(),
+        TransitionFault::RenewalChangesOwner,
+    )?;
+    require(
+        new.token() == old.token(),
+        TransitionFault::RenewalChangesToken,
+    )?;
     require(
         new.acquired_at() == old.acquired_at(),
         TransitionFault::RenewalChangesAcquisition,
     )?;
-    require(new.expires_at() > old.expires_at(), TransitionFault::RenewalDoesNotExtend)
+    require(
+        new.expires_at() > old.expires_at(),
+        TransitionFault::RenewalDoesNotExtend,
+    )
 }
 
 fn takes_over(
@@ -157,7 +186,13 @@ fn takes_over(
     new: &OperationOwnerLease,
     observed_at: DateTime<Utc>,
 ) -> Result<(), TransitionFault> {
-    require(new.owner_id() != old.owner_id(), TransitionFault::TakeoverKeepsOwner)?;
-    require(new.token() != old.token(), TransitionFault::TakeoverKeepsToken)?;
+    require(
+        new.owner_id() != old.owner_id(),
+        TransitionFault::TakeoverKeepsOwner,
+    )?;
+    require(
+        new.token() != old.token(),
+        TransitionFault::TakeoverKeepsToken,
+    )?;
     begins_now(new, observed_at)
 }

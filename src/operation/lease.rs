@@ -126,7 +126,10 @@ impl OperationOwnerLease {
 }
 
 /// A [normalized](instant::normalize) time, or an error that names the field.
-pub(super) fn checked(field: &'static str, instant: DateTime<Utc>) -> Result<DateTime<Utc>, OperationLeaseError> {
+pub(super) fn checked(
+    field: &'static str,
+    instant: DateTime<Utc>,
+) -> Result<DateTime<Utc>, OperationLeaseError> {
     instant::normalize(instant).map_err(|reason| OperationLeaseError::Instant { field, reason })
 }
 

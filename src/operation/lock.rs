@@ -8,7 +8,9 @@ use rustix::fs::{FlockOperation, OFlags};
 use rustix::io::Errno;
 
 use super::error::OperationLeaseError;
-use super::file::{CAUTIOUS, Directory, FILE_MODE, Identity, check_file, io_error, permissions, unsafe_path};
+use super::file::{
+    CAUTIOUS, Directory, FILE_MODE, Identity, check_file, io_error, permissions, unsafe_path,
+};
 
 pub(super) const LOCK_NAME: &str = ".repository.lock";
 
@@ -30,9 +32,17 @@ impl Patience {
     ///
     /// Waiting for the kernel instead could not be bounded without a thread or a signal. The pauses are a fraction of
     /// the milliseconds for which a durable write holds the lock, so little of its capacity is lost between holders.
-    pub(super) fn pause(&self, attempt: u32, directory: &Directory) -> Result<(), OperationLeaseError> {
+    pub(super) fn pause(
+        &self,
+        attempt: u32,
+        directory: &Directory,
+    ) -> Result<(), OperationLeaseError> {
         let waited = self.since.elapsed();
-        let Some(left) = self.limit.checked_sub(waited).filter(|left| !left.is_zero()) else {
+        let Some(left) = self
+            .limit
+            .checked_sub(waited)
+            .filter(|left| !left.is_zero())
+        else {
             return Err(OperationLeaseError::LockTimeout {
                 path: directory.join(LOCK_NAME),
                 waited,
@@ -68,7 +78,10 @@ impl RepositoryLock {
     /// Locks the lock file of `directory`, creating it at need.
     ///
     /// Every call has an open file description of its own, so that two threads exclude each other as two processes do.
-    pub(super) fn acquire(directory: &Directory, patience: &Patience) -> Result<Self, OperationLeaseError> {
+    pub(super) fn acquire(
+        directory: &Directory,
+        patience: &Patience,
+    ) -> Result<Self, OperationLeaseError> {
         let mut attempt = 0;
         loop {
             let fd = open(directory)?;
@@ -103,7 +116,11 @@ impl RepositoryLock {
     pub(super) fn mark_unfinished(&self, directory: &Directory) -> Result<(), OperationLeaseError> {
         match rustix::io::pwrite(&self.fd, b"w", 0) {
             Ok(_) => Ok(()),
-            Err(errno) => Err(io_error("mark the write in", directory.join(LOCK_NAME), errno)),
+            Err(errno) => Err(io_error(
+                "mark the write in",
+                directory.join(LOCK_NAME),
+                errno,
+            )),
         }
     }
 
@@ -147,7 +164,8 @@ fn check(fd: &OwnedFd, directory: &Directory) -> Result<Identity, OperationLease
     let stat = rustix::fs::fstat(fd).map_err(|errno| io_error("look at", path(), errno))?;
     check_file(&stat).map_err(unsafe_path(path()))?;
     if permissions(&stat) != FILE_MODE {
-        rustix::fs::fchmod(fd, FILE_MODE).map_err(|errno| io_error("restrict the mode of", path(), errno))?;
+        rustix::fs::fchmod(fd, FILE_MODE)
+            .map_err(|errno| io_error("restrict the mode of", path(), errno))?;
     }
     Ok(Identity::of(&stat))
 }

@@ -120,9 +120,9 @@ impl OperationLeaseResult {
     /// its lease, where `None` means that the scope is free from now on.
     pub fn to_record(&self) -> Option<(OperationId, Option<&OperationOwnerLease>)> {
         match self {
-            Self::Acquired { current } | Self::Renewed { current, .. } | Self::TakenOver { current, .. } => {
-                Some((current.operation_id(), Some(current)))
-            }
+            Self::Acquired { current }
+            | Self::Renewed { current, .. }
+            | Self::TakenOver { current, .. } => Some((current.operation_id(), Some(current))),
             Self::Released { predecessor } => Some((predecessor.operation_id(), None)),
             Self::Conflict { .. } | Self::Expired { .. } | Self::OwnerLost { .. } => None,
         }

@@ -43,7 +43,8 @@ impl Record {
             recorded_at: instant::format(self.recorded_at),
             lease: self.lease.as_ref(),
         };
-        let mut bytes = serde_json::to_vec_pretty(&wire).expect("strings and integers always serialize");
+        let mut bytes =
+            serde_json::to_vec_pretty(&wire).expect("strings and integers always serialize");
         bytes.push(b'\n');
         bytes
     }
@@ -52,7 +53,9 @@ impl Record {
     pub(super) fn decode(bytes: &[u8]) -> Result<Self, RecordFault> {
         let mut fields = Node::read(bytes)?.into_fields("record")?;
         // The version first: of another version, the other fields prove nothing.
-        let version = fields.take("schema_version")?.into_integer("schema_version")?;
+        let version = fields
+            .take("schema_version")?
+            .into_integer("schema_version")?;
         if version != SCHEMA_VERSION.to_string() {
             return Err(RecordFault::UnknownVersion { found: version });
         }
@@ -103,7 +106,9 @@ fn decode_lease(mut fields: Fields) -> Result<OperationOwnerLease, RecordFault> 
     );
     fields.finish()?;
     lease.map_err(|error| match error {
-        OperationLeaseError::Instant { field, reason } => RecordFault::InvalidInstant { field, reason },
+        OperationLeaseError::Instant { field, reason } => {
+            RecordFault::InvalidInstant { field, reason }
+        }
         _ => RecordFault::LeaseWindow,
     })
 }

@@ -66,8 +66,13 @@ fn put_in_place(
             let path = directory.join(LOCK_NAME);
             return Err(OperationLeaseError::LockLost { path });
         }
-        rustix::fs::renameat(directory, &*temporary, directory, name)
-            .map_err(|errno| io_error("put the new record in place of", directory.join(name), errno))
+        rustix::fs::renameat(directory, &*temporary, directory, name).map_err(|errno| {
+            io_error(
+                "put the new record in place of",
+                directory.join(name),
+                errno,
+            )
+        })
     });
     if outcome.is_err() {
         // Should this fail too, the mark in the lock file makes the next holder try again.
@@ -77,12 +82,19 @@ fn put_in_place(
 }
 
 /// Creates `<record>.<process id>.<8 random hexadecimal digits>.tmp`, the pattern of the published package.
-fn create_temporary(directory: &Directory, name: &str) -> Result<(OwnedFd, String), OperationLeaseError> {
+fn create_temporary(
+    directory: &Directory,
+    name: &str,
+) -> Result<(OwnedFd, String), OperationLeaseError> {
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | CAUTIOUS;
     loop {
         let mut random = [0; 4];
         getrandom::fill(&mut random).expect("the operating system gives random bytes");
-        let temporary = format!("{name}.{}.{:08x}.tmp", std::process::id(), u32::from_ne_bytes(random));
+        let temporary = format!(
+            "{name}.{}.{:08x}.tmp",
+            std::process::id(),
+            u32::from_ne_bytes(random)
+        );
         match rustix::fs::openat(directory, &*temporary, flags, FILE_MODE) {
             Ok(fd) => return Ok((fd, temporary)),
             Err(Errno::EXIST | Errno::INTR) => {}
@@ -124,14 +136,22 @@ fn sync_file(fd: &OwnedFd) -> Result<(), Errno> {
 /// Removes the temporary files of killed writers. The lock is held, so no live writer has one.
 ///
 /// The whole directory is read once per handle, and again only when the last holder of the lock did not finish.
-pub(super) fn sweep(directory: &Directory, lock: &RepositoryLock) -> Result<(), OperationLeaseError> {
+pub(super) fn sweep(
+    directory: &Directory,
+    lock: &RepositoryLock,
+) -> Result<(), OperationLeaseError> {
     if directory.swept.load(Ordering::Relaxed) && !lock.found_unfinished {
         return Ok(());
     }
     let failed = |errno| io_error("list", directory.path(), errno);
     for entry in rustix::fs::Dir::read_from(directory).map_err(failed)? {
         let entry = entry.map_err(failed)?;
-        let Some(name) = entry.file_name().to_str().ok().filter(|name| is_temporary(name)) else {
+        let Some(name) = entry
+            .file_name()
+            .to_str()
+            .ok()
+            .filter(|name| is_temporary(name))
+        else {
             continue;
         };
         let Some(stat) = directory.look_at(name)? else {
@@ -151,7 +171,10 @@ pub(super) fn sweep(directory: &Directory, lock: &RepositoryLock) -> Result<(), 
 
 /// Whether a name is exactly what [`create_temporary`] makes for some record.
 fn is_temporary(name: &str) -> bool {
-    let is_hex = |text: &str| text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
+    let is_hex = |text: &str| {
+        text.bytes()
+            .all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
+    };
     let parts: Vec<&str> = name.split('.').collect();
     match parts[..] {
         [scope, "lease", "json", process, random, "tmp"] => {

@@ -173,7 +173,10 @@ impl OperationLeaseFilesystemRepository {
         successor: &OperationOwnerLease,
         observed_at: DateTime<Utc>,
     ) -> Result<OperationLeaseResult, OperationLeaseError> {
-        let request = OperationLeaseRequest::CompareAndSwap { predecessor, successor };
+        let request = OperationLeaseRequest::CompareAndSwap {
+            predecessor,
+            successor,
+        };
         self.transition(request, observed_at)
     }
 
@@ -200,9 +203,10 @@ impl OperationLeaseFilesystemRepository {
         let scope_ref = match request {
             OperationLeaseRequest::Acquire { candidate } => candidate.scope_ref(),
             // Before any file is touched: the two scopes cannot both be the one to lock.
-            OperationLeaseRequest::CompareAndSwap { predecessor, successor }
-                if predecessor.scope_ref() != successor.scope_ref() =>
-            {
+            OperationLeaseRequest::CompareAndSwap {
+                predecessor,
+                successor,
+            } if predecessor.scope_ref() != successor.scope_ref() => {
                 return Err(TransitionFault::ScopeChanged.into());
             }
             OperationLeaseRequest::CompareAndSwap { predecessor, .. }

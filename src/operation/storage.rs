@@ -137,7 +137,8 @@ impl OperationLeaseStorage {
                     });
                 }
                 // A deleted directory takes no new lock file.
-                Err(OperationLeaseError::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => {}
+                Err(OperationLeaseError::Io { source, .. })
+                    if source.kind() == io::ErrorKind::NotFound => {}
                 Err(error) => return Err(error),
                 Ok(_) => {}
             }
@@ -155,7 +156,8 @@ impl OperationLeaseStorage {
         let root = rustix::fs::open(&self.storage_root, flags, Mode::empty())
             .map_err(|errno| io_error("open", &self.storage_root, errno))?;
         let fd = open_journals(&root, &self.journals)?;
-        let stat = rustix::fs::fstat(&fd).map_err(|errno| io_error("look at", &self.journals, errno))?;
+        let stat =
+            rustix::fs::fstat(&fd).map_err(|errno| io_error("look at", &self.journals, errno))?;
         check_directory(&stat).map_err(unsafe_path(&self.journals))?;
         if !self.accept_network_filesystem {
             self.refuse_network_filesystem(&fd)?;
@@ -232,7 +234,9 @@ impl LockedOperationLeases<'_> {
             lease: lease.cloned(),
         };
         record.check().map_err(|fault| match fault {
-            RecordFault::AcquiredAfterRecorded => super::TransitionFault::ObservedBeforeAcquisition.into(),
+            RecordFault::AcquiredAfterRecorded => {
+                super::TransitionFault::ObservedBeforeAcquisition.into()
+            }
             _ => OperationLeaseError::ForeignReplacement,
         })?;
         let old = self.load(scope_ref)?;
@@ -287,7 +291,10 @@ impl LockedOperationLeases<'_> {
         self.storage
     }
 
-    pub(super) fn load(&self, scope_ref: &OperationConflictScopeReference) -> Result<Option<Loaded>, OperationLeaseError> {
+    pub(super) fn load(
+        &self,
+        scope_ref: &OperationConflictScopeReference,
+    ) -> Result<Option<Loaded>, OperationLeaseError> {
         let name = record_name(scope_ref);
         let Some(bytes) = self.directory.read_record(&name)? else {
             return Ok(None);
@@ -304,7 +311,11 @@ impl LockedOperationLeases<'_> {
     }
 
     /// Replaces the record `old`, which must have been loaded under this lock.
-    pub(super) fn write(&self, record: &Record, old: Option<&Loaded>) -> Result<(), OperationLeaseError> {
+    pub(super) fn write(
+        &self,
+        record: &Record,
+        old: Option<&Loaded>,
+    ) -> Result<(), OperationLeaseError> {
         replace::replace(
             &self.directory,
             &self.lock,
@@ -348,7 +359,11 @@ fn record_name(scope_ref: &OperationConflictScopeReference) -> String {
 }
 
 fn io_error_from(action: &'static str, path: PathBuf, source: io::Error) -> OperationLeaseError {
-    OperationLeaseError::Io { action, path, source }
+    OperationLeaseError::Io {
+        action,
+        path,
+        source,
+    }
 }
 
 /// Creates a directory and the missing ones above it, and syncs the directory that each new name is in.
@@ -381,7 +396,8 @@ fn open_journals(root: &OwnedFd, path: &Path) -> Result<OwnedFd, OperationLeaseE
             // A umask that takes the owner's own bits away would keep the next line from opening it.
             rustix::fs::chmodat(root, JOURNALS, DIRECTORY_MODE, AtFlags::empty())
                 .map_err(|errno| io_error("restrict the mode of", path, errno))?;
-            sync_directory(root).map_err(|errno| io_error("sync the directory above", path, errno))?;
+            sync_directory(root)
+                .map_err(|errno| io_error("sync the directory above", path, errno))?;
         }
         Err(Errno::EXIST) => {}
         Err(errno) => return Err(io_error("create", path, errno)),
