@@ -113,9 +113,10 @@ fn require_live_exact_has_a_distinct_reason_for_each_refusal() {
 fn a_retired_record_bars_inspect_and_acquire_and_is_not_opened() {
     let it = Fixture::new();
     let held = lease(2, 0, 10);
-    let same_name = OperationOwnerLease::new(operation(1), scope(1), owner(1), token(1), at(0), at(1)).unwrap();
-    let _ = it.leases.acquire(&same_name, at(0)).unwrap();
-    assert!(it.leases.inspect(&scope(1), &operation(1), at(0)).is_ok(), "a scope's own record is not retired");
+    let named_like_its_scope = OperationId::from([1; 32]);
+    let own = OperationOwnerLease::new(named_like_its_scope, scope(1), owner(1), token(1), at(0), at(1)).unwrap();
+    let _ = it.leases.acquire(&own, at(0)).unwrap();
+    assert!(it.leases.inspect(&scope(1), &named_like_its_scope, at(0)).is_ok(), "a scope's own record is not retired");
 
     let retired = it.journals().join(format!("{}.lease.json", operation(3)));
     std::os::unix::fs::symlink("nowhere", &retired).unwrap();

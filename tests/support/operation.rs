@@ -19,8 +19,9 @@ pub fn scope(n: u8) -> OperationConflictScopeReference {
     [n; 32].into()
 }
 
+/// Never the same digits as a scope: an operation named like a scope would make that scope's record look retired.
 pub fn operation(n: u8) -> OperationId {
-    [n; 32].into()
+    [0xa0 + n; 32].into()
 }
 
 pub fn owner(n: u8) -> OwnerId {
