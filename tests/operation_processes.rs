@@ -16,7 +16,7 @@ use std::process::{Child, ChildStdout, Command, ExitCode, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use leasehold::operation::{OperationLeaseError as Error, OperationLeaseStorage, OperationOwnerLease};
-use support::{Fixture, at, lease, names, operation, rounds, scope};
+use support::{Fixture, at, lease, names, rounds, scope};
 use worker::{TASK, TASK_ROOT, Transition, record_text, step, transitions};
 
 const TESTS: &[(&str, fn())] = &[
@@ -114,18 +114,27 @@ fn assert_swept(it: &Fixture, case: &str) {
     assert_eq!(temporaries(it), [String::new(); 0], "{case}");
 }
 
-/// Which of a worker's system calls, counted from 1, are the transition's own: the first that names the storage to the last.
-fn own_calls(transition: &Transition) -> std::ops::RangeInclusive<usize> {
+/// The system calls of a transition, from the first that names the storage to the last before the answer is written. Each
+/// comes as strace counts it: its name, and which of the calls of that name it is.
+fn own_calls(transition: &Transition) -> Vec<(String, usize)> {
     let (it, _, new) = before(transition);
     let output = traced(&it, &format!("transition {}", transition.kind), &[]);
     assert!(output.status.success(), "{output:?}");
     assert_eq!(record(&it), Some(new));
     let trace = trace(&it);
-    let names_storage = |line: &String| line.contains(&*it.root.path().to_string_lossy());
-    let first = trace.iter().position(names_storage).unwrap() + 1;
-    // Two at the front are the program's start and its reading of the environment; the answer's `write` is the last.
-    let last = trace.iter().rposition(|line| line.starts_with("write(1")).unwrap() + 1;
-    first..=last
+    let root = it.root.path().to_str().unwrap();
+    let first = trace.iter().position(|line| line.contains(root)).unwrap();
+    let last = trace.iter().position(|line| line.starts_with("write(1")).unwrap();
+    let name = |line: &str| line.split('(').next().unwrap().to_owned();
+    let calls: Vec<_> = (first..=last)
+        .map(|at| {
+            let this = name(&trace[at]);
+            let number = trace[..=at].iter().filter(|line| name(line) == this).count();
+            (this, number)
+        })
+        .collect();
+    assert!(calls.len() > 25, "{calls:?}");
+    calls
 }
 
 fn modes_are_exact_under_any_umask() {
@@ -193,16 +202,14 @@ fn a_transition_syncs_in_order() {
 
 fn a_kill_at_any_system_call() {
     for transition in transitions() {
-        let calls = own_calls(&transition);
-        assert!(calls.clone().count() > 15, "{calls:?}");
         let mut seen = [0, 0];
-        for n in calls {
+        for (call, n) in own_calls(&transition) {
             let (it, old, new) = before(&transition);
-            let case = format!("{} killed at call {n}", transition.kind);
-            let inject = format!("inject=all:signal=KILL:when={n}");
+            let case = format!("{} killed at {call} {n}", transition.kind);
+            let inject = format!("inject={call}:signal=KILL:when={n}");
             let output = traced(&it, &format!("transition {}", transition.kind), &["-e", &inject]);
-            assert_eq!(output.status.signal(), Some(9), "{case}: {output:?}");
             let found = record(&it);
+            assert_eq!(output.status.signal(), Some(9), "{case}: {output:?}");
             assert!(found == old || found.as_ref() == Some(&new), "{case}: {found:?}");
             seen[usize::from(found != old)] += 1;
             assert_swept(&it, &case);
@@ -220,13 +227,15 @@ fn a_kill_at_any_system_call() {
 
 fn a_failure_of_any_system_call() {
     for transition in transitions() {
-        let calls = own_calls(&transition);
-        for n in calls {
+        let mut refused = 0;
+        for (call, n) in own_calls(&transition) {
             let (it, old, new) = before(&transition);
-            let case = format!("{} with call {n} failing", transition.kind);
-            let inject = format!("inject=all:error=EIO:when={n}");
+            let case = format!("{} with {call} {n} failing", transition.kind);
+            let inject = format!("inject={call}:error=EIO:when={n}");
             let output = traced(&it, &format!("transition {}", transition.kind), &["-e", &inject]);
+            assert!(trace(&it).iter().any(|line| line.contains("(INJECTED)")), "{case}");
             let found = record(&it);
+            refused += usize::from(output.status.code() == Some(3));
             match output.status.code() {
                 Some(0) => assert_eq!(found, Some(new), "{case}"),
                 Some(3) => {
@@ -238,6 +247,7 @@ fn a_failure_of_any_system_call() {
             }
             assert_swept(&it, &case);
         }
+        assert!(refused > 12, "{}: only {refused} failures were errors", transition.kind);
     }
 }
 
@@ -265,13 +275,8 @@ fn a_failing_sync() {
 
 fn a_full_disk() {
     for transition in transitions() {
-        for call in ["write", "pwrite64", "openat:when=3+"] {
-            // The third opening is the temporary file's, or an earlier one where there was a record to read.
-            let (call, when) = call.split_once(':').map_or((call, "when=1"), |(call, when)| (call, when));
-            if call == "openat" {
-                continue;
-            }
-            let (it, old, message) = failing(&transition, &[&format!("inject={call}:error=ENOSPC:{when}")]);
+        for call in ["write", "pwrite64", "renameat"] {
+            let (it, old, message) = failing(&transition, &[&format!("inject={call}:error=ENOSPC:when=1")]);
             assert!(message.contains("No space left on device"), "{message}");
             assert_eq!(record(&it), old);
             assert_eq!(temporaries(&it), [String::new(); 0]);
@@ -407,5 +412,4 @@ fn writers_killed_at_random() {
         assert_eq!(temporaries(&it), [String::new(); 0], "kill {kill}");
     }
     println!("  {kills} kills: {old} old records, {new} new ones, {leftovers} leftovers swept, {} transitions", done + 1);
-    let _ = operation(1);
 }

@@ -1,8 +1,8 @@
 //! The transition law: pure, without I/O and without a clock.
 //!
-//! Instants are compared as given: whoever calls this normalizes them first.
+//! Leases hold whole microseconds, so the time of observation is cut to them, too, before anything is compared.
 
-use chrono::{DateTime, Utc};
+use chrono::{DateTime, SubsecRound, Utc};
 
 use super::error::TransitionFault;
 use super::lease::OperationOwnerLease;
@@ -46,6 +46,7 @@ pub fn decide(
     recorded: Option<&OperationOwnerLease>,
     observed_at: DateTime<Utc>,
 ) -> Result<OperationLeaseResult, TransitionFault> {
+    let observed_at = observed_at.trunc_subsecs(6);
     match request {
         OperationLeaseRequest::Acquire { candidate } => match recorded {
             Some(current) if observed_at < current.expires_at() => {
@@ -114,6 +115,7 @@ pub fn observe(
     let Some(current) = recorded else {
         return Ok(OperationLeaseObservation::Absent);
     };
+    let observed_at = observed_at.trunc_subsecs(6);
     not_before(current, observed_at)?;
     let current = current.clone();
     Ok(if observed_at < current.expires_at() {

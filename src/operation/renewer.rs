@@ -9,7 +9,7 @@ use super::hold::{HeldOperation, OperationLoss};
 use super::lease::OperationOwnerLease;
 use super::observation::OperationLeaseResult;
 use super::repository::OperationLeaseRepository;
-use super::trust::{Trust, later};
+use super::trust::{Reading, Trust, later};
 
 /// Renews every third of a lease until the work ends or the lease is lost.
 pub(super) struct Renewer<'a, R> {
@@ -34,15 +34,16 @@ impl<'a, R: OperationLeaseRepository> Renewer<'a, R> {
         let _fail_closed = FailClosed(self.held);
         let beat = self.duration / 3;
         let retry = self.duration / 20;
-        let mut pause = beat;
-        while self.wait(pause) {
-            pause = if self.renew() { beat } else { retry };
+        // Counted from the beginnings of attempts, so that slow attempts do not stretch the beat.
+        let mut due = self.held.state.lock().trust.since + beat;
+        while self.wait_until(due) {
+            let start = self.held.clocks.read();
+            due = start.boot + if self.renew(start) { beat } else { retry };
         }
     }
 
     /// Waits for the next beat; false when there is none to come.
-    fn wait(&self, pause: Duration) -> bool {
-        let start = self.held.clocks.read().boot;
+    fn wait_until(&self, due: Duration) -> bool {
         loop {
             {
                 let mut state = self.held.state.lock();
@@ -50,17 +51,15 @@ impl<'a, R: OperationLeaseRepository> Renewer<'a, R> {
                     return false;
                 }
             }
-            let waited = self.held.clocks.read().boot.saturating_sub(start);
-            match pause.checked_sub(waited).filter(|left| !left.is_zero()) {
-                Some(left) => self.held.nap(left, |state| state.stopped),
-                None => return true,
+            match due.saturating_sub(self.held.clocks.read().boot) {
+                Duration::ZERO => return true,
+                left => self.held.nap(left, |state| state.stopped),
             }
         }
     }
 
     /// One attempt; whether the lease is known to be renewed.
-    fn renew(&mut self) -> bool {
-        let start = self.held.clocks.read();
+    fn renew(&mut self, start: Reading) -> bool {
         let current = self.held.lease();
         // A wall clock that was set back cannot shorten the lease, and a renewal has to lengthen it.
         let expires_at =

@@ -52,6 +52,8 @@ impl Clocks {
 /// The end of the trust in one lease, by either clock.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Trust {
+    /// When the attempt began that recorded the lease.
+    pub(super) since: Duration,
     boot: Duration,
     wall: DateTime<Utc>,
 }
@@ -61,6 +63,7 @@ impl Trust {
     pub(super) fn new(start: Reading, duration: Duration, lease: &OperationOwnerLease) -> Self {
         let margin = duration / 10;
         Self {
+            since: start.boot,
             boot: start.boot.saturating_add(duration - margin),
             wall: lease.expires_at() - margin,
         }
