@@ -6,19 +6,30 @@ mod support;
 use std::collections::HashMap;
 
 use leasehold::operation::{
-    OperationConflictScopeReference, OperationLeaseError as Error, OperationLeaseFilesystemRepository,
-    OperationLeaseObservation as Observation, OperationLeaseResult as Outcome, OperationOwnerLease,
+    OperationConflictScopeReference, OperationLeaseError as Error,
+    OperationLeaseFilesystemRepository, OperationLeaseObservation as Observation,
+    OperationLeaseResult as Outcome, OperationOwnerLease,
 };
 use proptest::prelude::*;
 use support::{Fixture, at, operation, owner, rounds, scope, token};
 
 #[derive(Clone, Debug)]
 enum Call {
-    Inspect { scope: u8, operation: u8 },
+    Inspect {
+        scope: u8,
+        operation: u8,
+    },
     Acquire(Lease),
-    Swap { predecessor: Shown, successor: Lease },
-    Renew { by: i64 },
-    TakeOver { owner: u8 },
+    Swap {
+        predecessor: Shown,
+        successor: Lease,
+    },
+    Renew {
+        by: i64,
+    },
+    TakeOver {
+        owner: u8,
+    },
     Release(Shown),
     Reopen,
 }
@@ -58,9 +69,16 @@ enum Shown {
 
 fn lease() -> impl Strategy<Value = Lease> {
     let begin = prop_oneof![4 => Just(0_i64), 1 => -2..3_i64];
-    (1..3_u8, 1..3_u8, 1..4_u8, 1..4_u8, begin, 1..6_i64).prop_map(|(operation, scope, owner, token, from, length)| {
-        Lease { operation, scope, owner, token, from, length }
-    })
+    (1..3_u8, 1..3_u8, 1..4_u8, 1..4_u8, begin, 1..6_i64).prop_map(
+        |(operation, scope, owner, token, from, length)| Lease {
+            operation,
+            scope,
+            owner,
+            token,
+            from,
+            length,
+        },
+    )
 }
 
 fn shown() -> impl Strategy<Value = Shown> {
@@ -96,7 +114,12 @@ impl Model {
         }
     }
 
-    fn swap(&mut self, old: &OperationOwnerLease, new: &OperationOwnerLease, now: i64) -> &'static str {
+    fn swap(
+        &mut self,
+        old: &OperationOwnerLease,
+        new: &OperationOwnerLease,
+        now: i64,
+    ) -> &'static str {
         if old.scope_ref() != new.scope_ref() {
             return "error";
         }
@@ -104,14 +127,30 @@ impl Model {
             return "lost";
         }
         let same = |new: &OperationOwnerLease| {
-            (new.operation_id(), new.owner_id(), new.token(), new.acquired_at())
-                == (old.operation_id(), old.owner_id(), old.token(), old.acquired_at())
+            (
+                new.operation_id(),
+                new.owner_id(),
+                new.token(),
+                new.acquired_at(),
+            ) == (
+                old.operation_id(),
+                old.owner_id(),
+                old.token(),
+                old.acquired_at(),
+            )
         };
         let outcome = if at(now) < old.acquired_at() {
             "error"
         } else if at(now) < old.expires_at() {
-            if same(new) && new.expires_at() > old.expires_at() { "renewed" } else { "error" }
-        } else if new.owner_id() != old.owner_id() && new.token() != old.token() && new.acquired_at() == at(now) {
+            if same(new) && new.expires_at() > old.expires_at() {
+                "renewed"
+            } else {
+                "error"
+            }
+        } else if new.owner_id() != old.owner_id()
+            && new.token() != old.token()
+            && new.acquired_at() == at(now)
+        {
             "taken over"
         } else {
             "error"
@@ -165,7 +204,10 @@ fn play(history: &[(i64, Call)]) {
                 leases = OperationLeaseFilesystemRepository::new(it.root.path());
                 continue;
             }
-            Call::Inspect { scope: s, operation: o } => {
+            Call::Inspect {
+                scope: s,
+                operation: o,
+            } => {
                 let held = model.0.get(&scope(*s));
                 let found = leases.inspect(&scope(*s), &operation(*o), at(now));
                 match (held, &found) {
@@ -176,7 +218,9 @@ fn play(history: &[(i64, Call)]) {
                     (Some(held), Ok(Observation::Expired { current, .. })) => {
                         assert!(current == held && held.expires_at() <= at(now));
                     }
-                    (Some(held), Err(Error::Transition(_))) => assert!(held.acquired_at() > at(now)),
+                    (Some(held), Err(Error::Transition(_))) => {
+                        assert!(held.acquired_at() > at(now))
+                    }
                     other => panic!("{other:?}"),
                 }
                 continue;
@@ -185,19 +229,43 @@ fn play(history: &[(i64, Call)]) {
                 let lease = lease.build(now);
                 (model.acquire(&lease, now), leases.acquire(&lease, at(now)))
             }
-            Call::Swap { predecessor, successor } => {
-                let (Some(old), new) = (show(predecessor), successor.build(now)) else { continue };
-                (model.swap(&old, &new, now), leases.compare_and_swap(&old, &new, at(now)))
+            Call::Swap {
+                predecessor,
+                successor,
+            } => {
+                let (Some(old), new) = (show(predecessor), successor.build(now)) else {
+                    continue;
+                };
+                (
+                    model.swap(&old, &new, now),
+                    leases.compare_and_swap(&old, &new, at(now)),
+                )
             }
             Call::Renew { by } => {
                 let Some(old) = current.clone() else { continue };
-                let new = old.with_expiry(old.expires_at() + chrono::TimeDelta::seconds(*by)).unwrap();
-                (model.swap(&old, &new, now), leases.compare_and_swap(&old, &new, at(now)))
+                let new = old
+                    .with_expiry(old.expires_at() + chrono::TimeDelta::seconds(*by))
+                    .unwrap();
+                (
+                    model.swap(&old, &new, now),
+                    leases.compare_and_swap(&old, &new, at(now)),
+                )
             }
             Call::TakeOver { owner } => {
                 let Some(old) = current.clone() else { continue };
-                let new = Lease { operation: 2, scope: 1, owner: *owner, token: *owner, from: 0, length: 3 }.build(now);
-                (model.swap(&old, &new, now), leases.compare_and_swap(&old, &new, at(now)))
+                let new = Lease {
+                    operation: 2,
+                    scope: 1,
+                    owner: *owner,
+                    token: *owner,
+                    from: 0,
+                    length: 3,
+                }
+                .build(now);
+                (
+                    model.swap(&old, &new, now),
+                    leases.compare_and_swap(&old, &new, at(now)),
+                )
             }
             Call::Release(shown) => {
                 let Some(old) = show(shown) else { continue };
@@ -207,7 +275,11 @@ fn play(history: &[(i64, Call)]) {
         assert_eq!(word(&found), expected, "{call:?} at {now}");
         for s in [1, 2] {
             let recorded = leases.storage().lock().unwrap().current(&scope(s)).unwrap();
-            assert_eq!(recorded.as_ref(), model.0.get(&scope(s)), "after {call:?} at {now}");
+            assert_eq!(
+                recorded.as_ref(),
+                model.0.get(&scope(s)),
+                "after {call:?} at {now}"
+            );
         }
     }
 }

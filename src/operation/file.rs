@@ -12,7 +12,8 @@ use std::sync::atomic::AtomicBool;
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat};
 use rustix::io::Errno;
 
-use super::error::{FileKind, OperationLeaseError, PathFault, RecordFault};
+use super::error::OperationLeaseError;
+use super::fault::{FileKind, PathFault, RecordFault};
 use super::record::MAX_RECORD_BYTES;
 
 /// What every file is opened with: no link is followed, no FIFO or device blocks, no child inherits the handle.
@@ -196,6 +197,10 @@ impl Directory {
         check_file(&stat).map_err(unsafe_path(self.join(name)))?;
         let mode = permissions(&stat);
         if mode.intersects(Mode::WGRP | Mode::WOTH) {
+            #[allow(
+                clippy::useless_conversion,
+                reason = "the width differs between systems"
+            )]
             let mode = u32::from(mode.as_raw_mode());
             return Err(unsafe_path(self.join(name))(PathFault::Writable { mode }));
         }

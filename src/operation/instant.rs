@@ -2,7 +2,7 @@
 
 use chrono::{DateTime, Datelike, SecondsFormat, TimeDelta, Timelike, Utc};
 
-use super::error::InvalidInstant;
+use super::fault::InvalidInstant;
 
 /// The instant as it will be read back: the part below a microsecond is cut off.
 ///

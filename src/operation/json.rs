@@ -6,7 +6,7 @@ use std::str::FromStr;
 use chrono::{DateTime, Utc};
 use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 
-use super::error::RecordFault;
+use super::fault::RecordFault;
 use super::id::InvalidIdentifier;
 use super::instant;
 

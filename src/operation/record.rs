@@ -3,7 +3,8 @@
 use chrono::{DateTime, Utc};
 use serde::Serialize;
 
-use super::error::{OperationLeaseError, RecordFault};
+use super::error::OperationLeaseError;
+use super::fault::RecordFault;
 use super::id::{OperationConflictScopeReference, OperationId};
 use super::instant;
 use super::json::{Fields, Node};

@@ -89,7 +89,11 @@ fn create_temporary(
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | CAUTIOUS;
     loop {
         let mut random = [0; 4];
-        getrandom::fill(&mut random).expect("the operating system gives random bytes");
+        getrandom::fill(&mut random).map_err(|error| OperationLeaseError::Io {
+            action: "get random bytes to name a file in",
+            path: directory.path().to_owned(),
+            source: io::Error::other(error.to_string()),
+        })?;
         let temporary = format!(
             "{name}.{}.{:08x}.tmp",
             std::process::id(),

@@ -10,7 +10,9 @@ use parking_lot::Mutex;
 
 use super::*;
 use crate::clock::BootClock;
-use crate::operation::{OperationLeaseObservation, OperationLeaseRequest, TransitionFault, decide, observe};
+use crate::operation::{
+    OperationLeaseObservation, OperationLeaseRequest, TransitionFault, decide, observe,
+};
 
 /// The law over a map, with switches for what a disk can do.
 #[derive(Default)]
@@ -69,8 +71,16 @@ impl OperationLeaseRepository for &Memory {
         Ok(observe(self.leases.lock().get(scope_ref), now)?)
     }
 
-    fn acquire(&self, candidate: &OperationOwnerLease, now: DateTime<Utc>) -> Result<OperationLeaseResult, OperationLeaseError> {
-        self.play(candidate.scope_ref(), OperationLeaseRequest::Acquire { candidate }, now)
+    fn acquire(
+        &self,
+        candidate: &OperationOwnerLease,
+        now: DateTime<Utc>,
+    ) -> Result<OperationLeaseResult, OperationLeaseError> {
+        self.play(
+            candidate.scope_ref(),
+            OperationLeaseRequest::Acquire { candidate },
+            now,
+        )
     }
 
     fn compare_and_swap(
@@ -89,12 +99,20 @@ impl OperationLeaseRepository for &Memory {
         let answer = if renewal && self.broken.load(Ordering::SeqCst) {
             Err(disk_error())
         } else {
-            let request = OperationLeaseRequest::CompareAndSwap { predecessor, successor };
+            let request = OperationLeaseRequest::CompareAndSwap {
+                predecessor,
+                successor,
+            };
             let answer = self.play(predecessor.scope_ref(), request, now);
-            if renewal && self.forgetful.swap(false, Ordering::SeqCst) { Err(disk_error()) } else { answer }
+            if renewal && self.forgetful.swap(false, Ordering::SeqCst) {
+                Err(disk_error())
+            } else {
+                answer
+            }
         };
         if renewal {
-            self.renewals.fetch_add(usize::from(answer.is_ok()), Ordering::SeqCst);
+            self.renewals
+                .fetch_add(usize::from(answer.is_ok()), Ordering::SeqCst);
             if let Some(attempts) = &*self.attempts.lock() {
                 let _ = attempts.send(());
             }
@@ -102,8 +120,16 @@ impl OperationLeaseRepository for &Memory {
         answer
     }
 
-    fn release(&self, predecessor: &OperationOwnerLease, now: DateTime<Utc>) -> Result<OperationLeaseResult, OperationLeaseError> {
-        self.play(predecessor.scope_ref(), OperationLeaseRequest::Release { predecessor }, now)
+    fn release(
+        &self,
+        predecessor: &OperationOwnerLease,
+        now: DateTime<Utc>,
+    ) -> Result<OperationLeaseResult, OperationLeaseError> {
+        self.play(
+            predecessor.scope_ref(),
+            OperationLeaseRequest::Release { predecessor },
+            now,
+        )
     }
 }
 
@@ -115,9 +141,17 @@ const LEASE: Duration = Duration::from_secs(30);
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// A supervisor over `memory` with clocks that stand still, and the wall clock to set.
-fn supervisor(memory: &Memory) -> (OperationSupervisor<&Memory>, BootClock, Arc<Mutex<DateTime<Utc>>>) {
+fn supervisor(
+    memory: &Memory,
+) -> (
+    OperationSupervisor<&Memory>,
+    BootClock,
+    Arc<Mutex<DateTime<Utc>>>,
+) {
     let boot = BootClock::manual();
-    let wall = Arc::new(Mutex::new(DateTime::from_timestamp(1_700_000_000, 0).unwrap()));
+    let wall = Arc::new(Mutex::new(
+        DateTime::from_timestamp(1_700_000_000, 0).unwrap(),
+    ));
     let clocks = Clocks {
         boot: boot.clone(),
         wall_at_boot: Some(wall.clone()),
@@ -133,7 +167,9 @@ fn run<T>(
     supervisor: &OperationSupervisor<&Memory>,
     work: impl FnOnce(&HeldOperation) -> T,
 ) -> OperationRun<T> {
-    supervisor.run(&scope(), &OperationId::random(), work).unwrap()
+    supervisor
+        .run(&scope(), &OperationId::random(), work)
+        .unwrap()
 }
 
 /// A channel that hears of every renewal attempt.
@@ -204,12 +240,20 @@ fn an_expired_lease_is_taken_over() {
     memory.leases.lock().insert(scope(), dead.clone());
     assert!(matches!(run(&supervisor, |_| ()), OperationRun::Busy { current } if current == dead));
     boot.advance(Duration::from_secs(5));
-    assert!(matches!(run(&supervisor, |_| ()), OperationRun::Completed { .. }));
+    assert!(matches!(
+        run(&supervisor, |_| ()),
+        OperationRun::Completed { .. }
+    ));
 
     memory.leases.lock().insert(scope(), dead.clone());
     let same_owner = supervisor.clone().owner_id(dead.owner_id());
-    let refused = same_owner.run(&scope(), &OperationId::random(), |_| ()).unwrap_err();
-    assert!(matches!(refused, OperationLeaseError::Transition(TransitionFault::TakeoverKeepsOwner)));
+    let refused = same_owner
+        .run(&scope(), &OperationId::random(), |_| ())
+        .unwrap_err();
+    assert!(matches!(
+        refused,
+        OperationLeaseError::Transition(TransitionFault::TakeoverKeepsOwner)
+    ));
 }
 
 #[test]
@@ -227,8 +271,18 @@ fn the_very_first_question_after_a_suspend_is_answered_with_no() {
         assert_eq!(held.remaining(), Duration::ZERO);
         drop(open);
     });
-    assert!(matches!(run, OperationRun::Lost { cause: OperationLoss::Lapsed, .. }));
-    assert_eq!(memory.recorded(), None, "what is still ours is released in the end");
+    assert!(matches!(
+        run,
+        OperationRun::Lost {
+            cause: OperationLoss::Lapsed,
+            ..
+        }
+    ));
+    assert_eq!(
+        memory.recorded(),
+        None,
+        "what is still ours is released in the end"
+    );
 }
 
 #[test]
@@ -252,7 +306,13 @@ fn a_late_renewal_revives_nothing_and_is_released_all_the_same() {
         assert!(!held.is_held());
         drop(open);
     });
-    assert!(matches!(run, OperationRun::Lost { cause: OperationLoss::Lapsed, .. }));
+    assert!(matches!(
+        run,
+        OperationRun::Lost {
+            cause: OperationLoss::Lapsed,
+            ..
+        }
+    ));
     assert_eq!(memory.recorded(), None);
 }
 
@@ -264,7 +324,13 @@ fn a_wall_clock_set_forward_ends_the_trust_at_once() {
         *wall.lock() += TimeDelta::hours(1);
         assert!(!held.is_held());
     });
-    assert!(matches!(run, OperationRun::Lost { cause: OperationLoss::Lapsed, .. }));
+    assert!(matches!(
+        run,
+        OperationRun::Lost {
+            cause: OperationLoss::Lapsed,
+            ..
+        }
+    ));
 }
 
 #[test]
@@ -301,11 +367,22 @@ fn being_superseded_is_told_at_the_next_renewal() {
         memory.leases.lock().insert(scope(), other.clone());
         boot.advance(LEASE / 3);
         let loss = held.wait_lost(PATIENCE);
-        assert_eq!(loss, Some(OperationLoss::Superseded { current: Some(Box::new(other.clone())) }));
+        assert_eq!(
+            loss,
+            Some(OperationLoss::Superseded {
+                current: Some(Box::new(other.clone()))
+            })
+        );
         other
     });
-    let OperationRun::Lost { value: other, .. } = run else { panic!("{run:?}") };
-    assert_eq!(memory.recorded(), Some(other), "another's lease is left alone");
+    let OperationRun::Lost { value: other, .. } = run else {
+        panic!("{run:?}")
+    };
+    assert_eq!(
+        memory.recorded(),
+        Some(other),
+        "another's lease is left alone"
+    );
 }
 
 #[test]
@@ -372,9 +449,18 @@ fn a_panicking_renewal_is_a_loss_and_no_abort() {
     memory.explosive.store(true, Ordering::SeqCst);
     let run = run(&supervisor, |held| {
         boot.advance(LEASE / 3);
-        assert_eq!(held.wait_lost(PATIENCE), Some(OperationLoss::RenewalPanicked));
+        assert_eq!(
+            held.wait_lost(PATIENCE),
+            Some(OperationLoss::RenewalPanicked)
+        );
     });
-    assert!(matches!(run, OperationRun::Lost { cause: OperationLoss::RenewalPanicked, .. }));
+    assert!(matches!(
+        run,
+        OperationRun::Lost {
+            cause: OperationLoss::RenewalPanicked,
+            ..
+        }
+    ));
 }
 
 #[test]
@@ -395,7 +481,9 @@ fn every_waiting_thread_is_told_of_the_loss() {
     memory.broken.store(true, Ordering::SeqCst);
     let run = run(&supervisor, |held| {
         thread::scope(|threads| {
-            let waits: Vec<_> = (0..4).map(|_| threads.spawn(|| held.wait_lost(Duration::MAX))).collect();
+            let waits: Vec<_> = (0..4)
+                .map(|_| threads.spawn(|| held.wait_lost(Duration::MAX)))
+                .collect();
             boot.advance(LEASE);
             for wait in waits {
                 assert_eq!(wait.join().unwrap(), Some(OperationLoss::Lapsed));
@@ -420,8 +508,14 @@ fn waiting_for_a_loss_ends_in_time_without_one() {
 fn one_range_of_leases_is_accepted() {
     let memory = Memory::default();
     let make = |lease| OperationSupervisor::new(&memory).lease(lease);
-    for accepted in [Duration::from_millis(100), Duration::from_secs(365 * 86_400)] {
-        assert!(matches!(run(&make(accepted).unwrap(), |held| held.is_held()), OperationRun::Completed { value: true }));
+    for accepted in [
+        Duration::from_millis(100),
+        Duration::from_secs(365 * 86_400),
+    ] {
+        assert!(matches!(
+            run(&make(accepted).unwrap(), |held| held.is_held()),
+            OperationRun::Completed { value: true }
+        ));
     }
     for refused in [
         Duration::ZERO,
@@ -430,7 +524,13 @@ fn one_range_of_leases_is_accepted() {
         Duration::from_secs(u64::MAX),
         Duration::MAX,
     ] {
-        assert!(matches!(make(refused), Err(OperationLeaseError::Setting { setting: "lease", .. })));
+        assert!(matches!(
+            make(refused),
+            Err(OperationLeaseError::Setting {
+                setting: "lease",
+                ..
+            })
+        ));
     }
 }
 
@@ -447,7 +547,11 @@ fn a_lease_that_ran_out_while_it_was_taken_is_given_up() {
         ) -> Result<OperationLeaseObservation, OperationLeaseError> {
             self.0.inspect(scope_ref, operation_id, now)
         }
-        fn acquire(&self, candidate: &OperationOwnerLease, now: DateTime<Utc>) -> Result<OperationLeaseResult, OperationLeaseError> {
+        fn acquire(
+            &self,
+            candidate: &OperationOwnerLease,
+            now: DateTime<Utc>,
+        ) -> Result<OperationLeaseResult, OperationLeaseError> {
             self.1.advance(LEASE);
             self.0.acquire(candidate, now)
         }
@@ -459,7 +563,11 @@ fn a_lease_that_ran_out_while_it_was_taken_is_given_up() {
         ) -> Result<OperationLeaseResult, OperationLeaseError> {
             self.0.compare_and_swap(predecessor, successor, now)
         }
-        fn release(&self, predecessor: &OperationOwnerLease, now: DateTime<Utc>) -> Result<OperationLeaseResult, OperationLeaseError> {
+        fn release(
+            &self,
+            predecessor: &OperationOwnerLease,
+            now: DateTime<Utc>,
+        ) -> Result<OperationLeaseResult, OperationLeaseError> {
             self.0.release(predecessor, now)
         }
     }
@@ -469,7 +577,9 @@ fn a_lease_that_ran_out_while_it_was_taken_is_given_up() {
         clocks: fast.clocks,
         ..OperationSupervisor::new(Slow(&memory, boot))
     };
-    let error = slow.run(&scope(), &OperationId::random(), |_| ()).unwrap_err();
+    let error = slow
+        .run(&scope(), &OperationId::random(), |_| ())
+        .unwrap_err();
     assert!(matches!(error, OperationLeaseError::Lapsed { lease: LEASE }) && error.is_retryable());
     assert_eq!(memory.recorded(), None);
 }

@@ -1,17 +1,14 @@
 //! Leases to play with, and a storage that vanishes afterwards.
 
-#![allow(
-    dead_code,
-    reason = "each test binary uses some of it"
-)]
+#![allow(dead_code, reason = "each test binary uses some of it")]
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use chrono::{DateTime, TimeDelta, Utc};
 use leasehold::operation::{
-    OperationConflictScopeReference, OperationId, OperationLeaseFilesystemRepository, OperationLeaseStorage,
-    OperationLeaseToken, OperationOwnerLease, OwnerId,
+    OperationConflictScopeReference, OperationId, OperationLeaseFilesystemRepository,
+    OperationLeaseStorage, OperationLeaseToken, OperationOwnerLease, OwnerId,
 };
 use tempfile::TempDir;
 
@@ -39,14 +36,23 @@ pub fn at(seconds: i64) -> DateTime<Utc> {
 
 /// The lease of owner `n` on operation 1 in scope 1.
 pub fn lease(n: u8, acquired: i64, expires: i64) -> OperationOwnerLease {
-    OperationOwnerLease::new(operation(1), scope(1), owner(n), token(n), at(acquired), at(expires)).unwrap()
+    OperationOwnerLease::new(
+        operation(1),
+        scope(1),
+        owner(n),
+        token(n),
+        at(acquired),
+        at(expires),
+    )
+    .unwrap()
 }
 
 /// The lease of owner `n`, beginning now and living for `seconds`.
 pub fn lease_from_now(n: u8, seconds: i64) -> (OperationOwnerLease, DateTime<Utc>) {
     let now = Utc::now();
     let expires = now + TimeDelta::seconds(seconds);
-    let lease = OperationOwnerLease::new(operation(1), scope(1), owner(n), token(n), now, expires).unwrap();
+    let lease =
+        OperationOwnerLease::new(operation(1), scope(1), owner(n), token(n), now, expires).unwrap();
     (lease, now)
 }
 
@@ -92,7 +98,9 @@ pub fn names(directory: &Path) -> Vec<String> {
 /// A number from the environment, for longer runs than the everyday ones.
 pub fn rounds(variable: &str, default: usize) -> usize {
     match std::env::var(variable) {
-        Ok(text) => text.parse().unwrap_or_else(|_| panic!("{variable} is no number: {text}")),
+        Ok(text) => text
+            .parse()
+            .unwrap_or_else(|_| panic!("{variable} is no number: {text}")),
         Err(_) => default,
     }
 }

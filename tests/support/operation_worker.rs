@@ -37,7 +37,13 @@ pub struct Transition {
 
 pub fn transitions() -> [Transition; 4] {
     [
-        Transition { kind: "acquire", before: None, after: Some(lease(1, 5, 15)), observed: 5, outcome: "acquired" },
+        Transition {
+            kind: "acquire",
+            before: None,
+            after: Some(lease(1, 5, 15)),
+            observed: 5,
+            outcome: "acquired",
+        },
         Transition {
             kind: "renew",
             before: Some(lease(1, 0, 10)),
@@ -130,7 +136,10 @@ fn say(line: impl std::fmt::Display) {
 }
 
 fn transition(leases: &OperationLeaseFilesystemRepository, kind: &str) -> ExitCode {
-    let it = transitions().into_iter().find(|it| it.kind == kind).unwrap();
+    let it = transitions()
+        .into_iter()
+        .find(|it| it.kind == kind)
+        .unwrap();
     let now = at(it.observed);
     let outcome = match (&it.before, &it.after) {
         (None, Some(candidate)) => leases.acquire(candidate, now),
@@ -162,7 +171,12 @@ fn history(leases: &OperationLeaseFilesystemRepository, from: i64) -> ExitCode {
             (Some(old), None) => leases.release(old, at(now)),
             (None, None) => unreachable!(),
         };
-        assert!(outcome.as_ref().is_ok_and(|outcome| outcome.to_record().is_some()), "{k}: {outcome:?}");
+        assert!(
+            outcome
+                .as_ref()
+                .is_ok_and(|outcome| outcome.to_record().is_some()),
+            "{k}: {outcome:?}"
+        );
         say(format_args!("done {k}"));
     }
     ExitCode::SUCCESS
@@ -177,14 +191,26 @@ fn take_over(leases: &OperationLeaseFilesystemRepository, n: u8) -> ExitCode {
             operation(1),
             scope(1),
             // Another owner than the predecessor, which may be this worker's own of the last round.
-            if old.owner_id() == owner(n) { owner(n + 100) } else { owner(n) },
-            if old.token() == token(n) { token(n + 100) } else { token(n) },
+            if old.owner_id() == owner(n) {
+                owner(n + 100)
+            } else {
+                owner(n)
+            },
+            if old.token() == token(n) {
+                token(n + 100)
+            } else {
+                token(n)
+            },
             now,
             now + chrono::TimeDelta::seconds(10),
         )
         .unwrap();
         let outcome = leases.compare_and_swap(&old, &new, now).unwrap();
-        say(format_args!("{} {}", word(&outcome), serde_json::to_string(&new).unwrap()));
+        say(format_args!(
+            "{} {}",
+            word(&outcome),
+            serde_json::to_string(&new).unwrap()
+        ));
     }
     ExitCode::SUCCESS
 }
@@ -194,7 +220,9 @@ fn contend(leases: &OperationLeaseFilesystemRepository, millis: u64) -> ExitCode
     let mut held = 0;
     while Instant::now() < end {
         let locked = leases.storage().lock().unwrap();
-        locked.replace(&scope(1), &operation(1), None, at(0)).unwrap();
+        locked
+            .replace(&scope(1), &operation(1), None, at(0))
+            .unwrap();
         held += 1;
     }
     say(held);
