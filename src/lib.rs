@@ -1,5 +1,6 @@
 //! Exactly one holder at a time.
 
 mod clock;
+pub mod election;
 #[cfg(unix)]
 pub mod operation;

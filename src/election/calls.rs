@@ -1,0 +1,301 @@
+//! The documented functions, over any store: what is read, what the rule says, what is written.
+
+use std::time::Duration;
+
+use uuid::Uuid;
+use uuid::fmt::Hyphenated;
+
+use super::namespace::Namespace;
+use super::retry::Budget;
+use super::rule::{Claim, Decision, Standing, decide};
+use super::store::{Args, Glance, Lock, Store};
+use super::{
+    ElectionCandidate, ElectionError, ElectionLeader, Ending, Expire, Leader, TenureRecord, model,
+};
+
+/// The input of one call, checked.
+pub(crate) struct Call<'a> {
+    name: &'static str,
+    ns: Namespace<'a>,
+    me: Uuid,
+    me_text: [u8; Hyphenated::LENGTH],
+    expire: Expire,
+    budget: Option<Duration>,
+}
+
+impl<'a> Call<'a> {
+    /// A call about a namespace, made by no candidate in particular.
+    pub(crate) fn new(
+        name: &'static str,
+        ns: Option<&'a str>,
+        expire: Expire,
+    ) -> Result<Self, ElectionError> {
+        Call::by(name, Uuid::nil(), ns, expire)
+    }
+
+    /// A call that `me` makes.
+    pub(crate) fn by(
+        name: &'static str,
+        me: Uuid,
+        ns: Option<&'a str>,
+        expire: Expire,
+    ) -> Result<Self, ElectionError> {
+        let mut me_text = [0; Hyphenated::LENGTH];
+        me.hyphenated().encode_lower(&mut me_text);
+        Ok(Call {
+            name,
+            ns: Namespace::new(ns)?,
+            me,
+            me_text,
+            expire,
+            budget: None,
+        })
+    }
+
+    /// The same call with a time budget of its own.
+    pub(crate) fn within(self, budget: Option<Duration>) -> Self {
+        Call { budget, ..self }
+    }
+
+    pub(crate) fn budget<S: Store>(&self) -> Budget {
+        self.budget.map_or_else(
+            || Budget::for_lease(self.expire, S::PATIENCE),
+            Budget::exactly,
+        )
+    }
+
+    pub(crate) fn ns(&self) -> &'a str {
+        self.ns.as_str()
+    }
+
+    fn args(&self) -> Args<'_> {
+        Args {
+            ns: self.ns.as_str(),
+            // The buffer was filled by `encode_lower`, which writes ASCII.
+            me: std::str::from_utf8(&self.me_text).unwrap_or_default(),
+            expire: self.expire.micros(),
+            ..Args::default()
+        }
+    }
+
+    fn row_is_locked(&self) -> ElectionError {
+        ElectionError::LockTimeout {
+            ns: self.ns().to_owned(),
+            waited: Duration::ZERO,
+        }
+    }
+
+    /// Runs `attempt` until it succeeds, fails for good, or the time budget is spent.
+    pub(crate) fn run<S: Store, T>(
+        &self,
+        store: &mut S,
+        mut attempt: impl FnMut(&mut S) -> Result<T, ElectionError>,
+    ) -> Result<T, ElectionError> {
+        let mut attempts = self.budget::<S>().start();
+        loop {
+            // A connection that cannot say whether a transaction is open has a broken one.
+            let in_transaction = store.depth().map_or(true, |depth| depth > 0);
+            match attempt(store) {
+                Ok(value) => return Ok(value),
+                Err(error) => attempts
+                    .pause_or_give_up(error, in_transaction)
+                    .map_err(|error| error.during(self.name, self.ns()))?,
+            }
+        }
+    }
+}
+
+pub(crate) fn elect<S: Store>(store: &mut S, call: &Call<'_>) -> Result<Uuid, ElectionError> {
+    call.run(store, |store| {
+        // 1. Look, without a lock. Most calls end here: the leader's with its lease renewed where
+        //    one statement can do it, a follower's with nothing written.
+        let mut row_exists = false;
+        if store.reads_are_current()? {
+            let glance = store.glance(&call.args())?;
+            if glance.renewed {
+                return Ok(call.me);
+            }
+            row_exists = glance.standing.is_some();
+            if let Some(leader) = someone_else_leads(&glance, call.me) {
+                refresh_registration(store, call, &glance)?;
+                return Ok(leader);
+            }
+        }
+        // 2. There is something to take or to renew: lock the row, decide, write, commit.
+        store.in_transaction(|store| decide_locked(store, call, row_exists))
+    })
+}
+
+fn someone_else_leads(glance: &Glance, me: Uuid) -> Option<Uuid> {
+    match decide(glance.standing?, me, Claim::Identity) {
+        Decision::Follow(leader) => Some(leader),
+        Decision::Take | Decision::Renew => None,
+    }
+}
+
+/// A follower that calls often writes its registration once in a third of the lease duration.
+fn refresh_registration<S: Store>(
+    store: &mut S,
+    call: &Call<'_>,
+    glance: &Glance,
+) -> Result<(), ElectionError> {
+    match glance.registration_left {
+        Some(left) if call.expire.still_fresh(left) => Ok(()),
+        _ => Ok(store.beat(&call.args())?),
+    }
+}
+
+fn decide_locked<S: Store>(
+    store: &mut S,
+    call: &Call<'_>,
+    row_exists: bool,
+) -> Result<Uuid, ElectionError> {
+    let args = call.args();
+    if !row_exists {
+        store.ensure_row(&args)?;
+    }
+    let Lock::Taken(standing) = store.lock(&args)? else {
+        return Err(call.row_is_locked());
+    };
+    let leader = match decide(standing, call.me, Claim::Identity) {
+        Decision::Follow(leader) => leader,
+        Decision::Renew => {
+            let args = Args {
+                term: standing.term().get(),
+                ..args
+            };
+            if !store.renew(&args)? {
+                return Err(call.row_is_locked());
+            }
+            call.me
+        }
+        Decision::Take => {
+            take(store, call, standing)?;
+            call.me
+        }
+    };
+    store.beat(&args)?;
+    Ok(leader)
+}
+
+/// Acquires the locked lease under the next term.
+///
+/// The history is asked as well as the row: a row that was deleted or made anew by something else
+/// has forgotten its term.
+fn take<S: Store>(store: &mut S, call: &Call<'_>, standing: Standing) -> Result<(), ElectionError> {
+    let args = call.args();
+    let last = store.last_term(&args)?.max(standing.term());
+    let next = last.next().ok_or_else(|| ElectionError::Corrupt {
+        table: super::store::LEADER,
+        ns: call.ns().to_owned(),
+        detail: format!("term {last} is the last integer there is"),
+    })?;
+    let args = Args {
+        term: next.get(),
+        ..args
+    };
+    Ok(store.take(&args, last)?)
+}
+
+pub(crate) fn register<S: Store>(store: &mut S, call: &Call<'_>) -> Result<(), ElectionError> {
+    call.run(store, |store| Ok(store.beat(&call.args())?))
+}
+
+pub(crate) fn unregister<S: Store>(store: &mut S, call: &Call<'_>) -> Result<(), ElectionError> {
+    call.run(store, |store| {
+        let args = call.args();
+        let may_lead = !store.reads_are_current()? || leads(store.look(&args)?, call.me);
+        if !may_lead {
+            return Ok(store.withdraw(&args)?);
+        }
+        store.in_transaction(|store| {
+            release(store, call)?;
+            Ok(store.withdraw(&args)?)
+        })
+    })
+}
+
+/// Clears the leadership of the caller, and of nobody else: the lease is looked at again once the
+/// row is locked.
+fn release<S: Store>(store: &mut S, call: &Call<'_>) -> Result<(), ElectionError> {
+    let args = call.args();
+    match store.lock(&args)? {
+        Lock::Busy => Err(call.row_is_locked()),
+        Lock::Taken(standing) if leads(Some(standing), call.me) => {
+            store.release(&Args {
+                term: standing.term().get(),
+                text: Ending::Resigned.as_stored(),
+                ..args
+            })?;
+            Ok(())
+        }
+        Lock::Taken(_) | Lock::Absent => Ok(()),
+    }
+}
+
+fn leads(standing: Option<Standing>, me: Uuid) -> bool {
+    standing.and_then(Standing::leader) == Some(me)
+}
+
+pub(crate) fn is_leader<S: Store>(store: &mut S, call: &Call<'_>) -> Result<bool, ElectionError> {
+    call.run(store, |store| Ok(leads(store.look(&call.args())?, call.me)))
+}
+
+pub(crate) fn leader<S: Store>(
+    store: &mut S,
+    call: &Call<'_>,
+) -> Result<Option<Leader>, ElectionError> {
+    call.run(store, |store| match store.look(&call.args())? {
+        Some(Standing::Held {
+            by,
+            term,
+            remaining,
+        }) => Ok(Some(Leader {
+            candidate_id: by,
+            term,
+            remaining,
+        })),
+        _ => Ok(None),
+    })
+}
+
+pub(crate) fn list_candidates<S: Store>(
+    store: &mut S,
+    call: &Call<'_>,
+) -> Result<Vec<Uuid>, ElectionError> {
+    let mut candidates = call.run(store, |store| store.list(&call.args()))?;
+    candidates.sort_unstable();
+    Ok(candidates)
+}
+
+pub(crate) fn candidates<S: Store>(
+    store: &mut S,
+    call: &Call<'_>,
+) -> Result<Vec<ElectionCandidate>, ElectionError> {
+    let rows = call.run(store, |store| Ok(store.candidate_rows(&call.args())?))?;
+    rows.into_iter().map(model::candidate_from_row).collect()
+}
+
+pub(crate) fn leader_row<S: Store>(
+    store: &mut S,
+    call: &Call<'_>,
+) -> Result<Option<ElectionLeader>, ElectionError> {
+    let rows = call.run(store, |store| Ok(store.leader_rows(&call.args())?))?;
+    rows.into_iter()
+        .next()
+        .map(model::leader_from_row)
+        .transpose()
+}
+
+pub(crate) fn history<S: Store>(
+    store: &mut S,
+    call: &Call<'_>,
+    limit: u32,
+) -> Result<Vec<TenureRecord>, ElectionError> {
+    let args = Args {
+        expire: limit.into(),
+        ..call.args()
+    };
+    let rows = call.run(store, |store| Ok(store.tenure_rows(&args)?))?;
+    rows.into_iter().map(model::tenure_from_row).collect()
+}

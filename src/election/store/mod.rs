@@ -1,0 +1,254 @@
+//! Rows in and out. All SQL and all that differs between databases lives here, one file for each.
+//!
+//! A [`Store`] knows no policy: it reads rows, judges with the database's clock whether a lease is
+//! over, and writes what it is told. Instants never cross the wire; only durations do, in
+//! microseconds.
+
+#[cfg(feature = "mysql")]
+mod mysql;
+#[cfg(feature = "postgres")]
+mod postgres;
+mod session;
+#[cfg(feature = "sqlite")]
+mod sqlite;
+mod statement;
+
+use std::time::Duration;
+
+use diesel::QueryResult;
+use uuid::Uuid;
+
+use super::rule::Standing;
+use super::{ElectionError, Term};
+use session::RawSighting;
+pub use session::{RawRow, Session};
+pub use statement::Args;
+
+pub(crate) const CANDIDATE: &str = "gemstone_election_candidate";
+pub(crate) const LEADER: &str = "gemstone_election_leader";
+pub(crate) const TENURE: &str = "gemstone_election_tenure";
+
+/// What one database is asked. Names in braces are values, see [`Args`].
+pub struct Statements {
+    /// The leader row and how long its lease has to go, without a lock.
+    look: &'static str,
+    /// The same and how long the caller's registration has to go. Where the database can do it in
+    /// one statement, it renews both when the caller leads.
+    glance: &'static str,
+    /// The leader row, locked, judged by a clock read after the lock was taken.
+    lock: &'static str,
+    /// Makes the leader row exist, without a leader: a row that is missing cannot be locked.
+    ensure_row: &'static str,
+    /// The highest term in the history.
+    last_term: &'static str,
+    take: &'static str,
+    renew: &'static str,
+    release: &'static str,
+    /// Registers the candidate, or refreshes it.
+    beat: &'static str,
+    withdraw: &'static str,
+    list: &'static str,
+    begin_tenure: &'static str,
+    end_tenure: &'static str,
+    /// Ends the last tenure at the instant at which its lease ran out.
+    end_tenure_at_lapse: &'static str,
+    forget_tenures: &'static str,
+    /// The read models, whole rows with instants as microseconds since 1970.
+    candidates: &'static str,
+    leader_row: &'static str,
+    history: &'static str,
+    /// Whether the table named `text` has the column named `me`: 0 or 1.
+    has_column: &'static str,
+}
+
+/// What a look at a namespace shows.
+#[derive(Debug, Default)]
+pub struct Glance {
+    /// `None` when the namespace has no row yet.
+    pub standing: Option<Standing>,
+    /// The look renewed the caller's lease and registration.
+    pub renewed: bool,
+    /// Microseconds left of the caller's registration; `None` when it has none.
+    pub registration_left: Option<i64>,
+}
+
+/// What an attempt to lock the leader row gives.
+#[derive(Debug)]
+pub enum Lock {
+    Taken(Standing),
+    /// Another session holds it.
+    Busy,
+    Absent,
+}
+
+/// The rows of an election, over one diesel connection.
+pub trait Store: Session {
+    #[doc(hidden)]
+    const SQL: &'static Statements;
+
+    /// The least time a call tries again while another session is in the way.
+    const PATIENCE: Duration = Duration::from_secs(2);
+
+    /// Runs `work` in a transaction that sees what is committed; in one that the caller has open,
+    /// as a savepoint of it.
+    fn in_transaction<T>(
+        &mut self,
+        work: impl FnOnce(&mut Self) -> Result<T, ElectionError>,
+    ) -> Result<T, ElectionError>;
+
+    /// Whether a read without a lock shows what the database holds now.
+    fn reads_are_current(&mut self) -> QueryResult<bool>;
+
+    /// The leader row, locked, or `None` if it is absent or another session holds it.
+    fn lock_row(&mut self, args: &Args<'_>) -> QueryResult<Option<RawSighting>> {
+        self.sighting(Self::SQL.lock, args)
+    }
+
+    fn look(&mut self, args: &Args<'_>) -> Result<Option<Standing>, ElectionError> {
+        self.sighting(Self::SQL.look, args)?
+            .map(|row| standing(&row, args.ns))
+            .transpose()
+    }
+
+    fn glance(&mut self, args: &Args<'_>) -> Result<Glance, ElectionError> {
+        let Some(row) = self.sighting(Self::SQL.glance, args)? else {
+            return Ok(Glance::default());
+        };
+        Ok(Glance {
+            standing: Some(standing(&row, args.ns)?),
+            renewed: row.3 > 0,
+            registration_left: row.4,
+        })
+    }
+
+    fn lock(&mut self, args: &Args<'_>) -> Result<Lock, ElectionError> {
+        if let Some(row) = self.lock_row(args)? {
+            return Ok(Lock::Taken(standing(&row, args.ns)?));
+        }
+        let exists = self.sighting(Self::SQL.look, args)?.is_some();
+        Ok(if exists { Lock::Busy } else { Lock::Absent })
+    }
+
+    fn ensure_row(&mut self, args: &Args<'_>) -> QueryResult<()> {
+        self.execute(Self::SQL.ensure_row, args).map(drop)
+    }
+
+    fn last_term(&mut self, args: &Args<'_>) -> Result<Term, ElectionError> {
+        let stored = self.number(Self::SQL.last_term, args)?;
+        term(stored, TENURE, args.ns)
+    }
+
+    /// Writes the leader row and the history of an acquisition. The row is locked.
+    fn take(&mut self, args: &Args<'_>, ended: Term) -> QueryResult<()> {
+        let sql = Self::SQL;
+        let last = Args {
+            term: ended.get(),
+            ..*args
+        };
+        self.execute(sql.end_tenure_at_lapse, &last)?;
+        self.execute(sql.take, args)?;
+        self.execute(sql.begin_tenure, args)?;
+        self.execute(sql.forget_tenures, args).map(drop)
+    }
+
+    /// Extends the lease of the caller's tenure. False, and nothing written, if it is over.
+    fn renew(&mut self, args: &Args<'_>) -> QueryResult<bool> {
+        self.execute(Self::SQL.renew, args).map(|rows| rows > 0)
+    }
+
+    /// Ends the caller's tenure. False, and nothing written, if it is over already.
+    fn release(&mut self, args: &Args<'_>) -> QueryResult<bool> {
+        if self.execute(Self::SQL.release, args)? == 0 {
+            return Ok(false);
+        }
+        self.execute(Self::SQL.end_tenure, args)?;
+        Ok(true)
+    }
+
+    fn beat(&mut self, args: &Args<'_>) -> QueryResult<()> {
+        self.execute(Self::SQL.beat, args).map(drop)
+    }
+
+    fn withdraw(&mut self, args: &Args<'_>) -> QueryResult<()> {
+        self.execute(Self::SQL.withdraw, args).map(drop)
+    }
+
+    fn list(&mut self, args: &Args<'_>) -> Result<Vec<Uuid>, ElectionError> {
+        self.texts(Self::SQL.list, args)?
+            .iter()
+            .map(|stored| candidate(stored, CANDIDATE, args.ns))
+            .collect()
+    }
+
+    fn has_column(&mut self, args: &Args<'_>) -> QueryResult<bool> {
+        self.number(Self::SQL.has_column, args)
+            .map(|columns| columns > 0)
+    }
+
+    fn candidate_rows(&mut self, args: &Args<'_>) -> QueryResult<Vec<RawRow>> {
+        self.raw_rows(Self::SQL.candidates, args)
+    }
+
+    fn leader_rows(&mut self, args: &Args<'_>) -> QueryResult<Vec<RawRow>> {
+        self.raw_rows(Self::SQL.leader_row, args)
+    }
+
+    fn tenure_rows(&mut self, args: &Args<'_>) -> QueryResult<Vec<RawRow>> {
+        self.raw_rows(Self::SQL.history, args)
+    }
+}
+
+fn standing(row: &RawSighting, ns: &str) -> Result<Standing, ElectionError> {
+    let (leader_id, stored_term, remaining, ..) = row;
+    let term = term(*stored_term, LEADER, ns)?;
+    match (leader_id, remaining) {
+        (None, None) => Ok(Standing::Vacant { term }),
+        (Some(by), Some(left)) => {
+            let by = candidate(by, LEADER, ns)?;
+            Ok(match u64::try_from(*left) {
+                Ok(left) if left > 0 => Standing::Held {
+                    by,
+                    term,
+                    remaining: Duration::from_micros(left),
+                },
+                _ => Standing::Lapsed { by, term },
+            })
+        }
+        (Some(_), None) => Err(corrupt(
+            LEADER,
+            ns,
+            "leader_id without a usable lease_expires_at",
+        )),
+        (None, Some(_)) => Err(corrupt(LEADER, ns, "lease_expires_at without leader_id")),
+    }
+}
+
+/// A stored candidate id, in the one shape in which it is written.
+pub(crate) fn candidate(
+    stored: &str,
+    table: &'static str,
+    ns: &str,
+) -> Result<Uuid, ElectionError> {
+    let mut buffer = Uuid::encode_buffer();
+    match Uuid::try_parse(stored) {
+        Ok(id) if *id.hyphenated().encode_lower(&mut buffer) == *stored => Ok(id),
+        _ => Err(corrupt(
+            table,
+            ns,
+            &format!("{stored:?} is no candidate id: a lower-case UUID with hyphens"),
+        )),
+    }
+}
+
+pub(crate) fn term(stored: i64, table: &'static str, ns: &str) -> Result<Term, ElectionError> {
+    Term::from_stored(stored)
+        .ok_or_else(|| corrupt(table, ns, &format!("term {stored} is negative")))
+}
+
+pub(crate) fn corrupt(table: &'static str, ns: &str, detail: &str) -> ElectionError {
+    ElectionError::Corrupt {
+        table,
+        ns: ns.to_owned(),
+        detail: detail.to_owned(),
+    }
+}

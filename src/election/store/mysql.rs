@@ -1,0 +1,218 @@
+//! MySQL and MariaDB.
+//!
+//! `UTC_TIMESTAMP(6)` is the start of the statement, so a lock is always taken by an earlier
+//! statement than the one that reads the clock. It needs no time zone of the session.
+
+use diesel::connection::SimpleConnection;
+use diesel::mysql::MysqlConnection;
+use diesel::prelude::*;
+use diesel_migrations::EmbeddedMigrations;
+
+use super::{Args, ElectionError, RawSighting, Session, Statements, Store};
+use crate::election::migrate::{MYSQL_MIGRATIONS, Migrate};
+
+static SQL: Statements = Statements {
+    look: "\
+        SELECT leader_id, term,
+               TIMESTAMPDIFF(MICROSECOND, UTC_TIMESTAMP(6), lease_expires_at),
+               CAST(0 AS SIGNED),
+               CAST(NULL AS SIGNED)
+        FROM gemstone_election_leader
+        WHERE ns = {ns}",
+
+    // Who leads, and how long the caller's own registration lasts: one exchange, no lock.
+    glance: "\
+        SELECT l.leader_id, l.term,
+               TIMESTAMPDIFF(MICROSECOND, UTC_TIMESTAMP(6), l.lease_expires_at),
+               CAST(0 AS SIGNED),
+               TIMESTAMPDIFF(MICROSECOND, UTC_TIMESTAMP(6), c.expires_at)
+        FROM gemstone_election_leader AS l
+        LEFT JOIN gemstone_election_candidate AS c ON c.ns = l.ns AND c.candidate_id = {me}
+        WHERE l.ns = {ns}",
+
+    // Run on a row this transaction has locked already: a locking read sees what is stored,
+    // whatever snapshot the transaction has.
+    lock: "\
+        SELECT leader_id, term,
+               TIMESTAMPDIFF(MICROSECOND, UTC_TIMESTAMP(6), lease_expires_at),
+               CAST(0 AS SIGNED),
+               CAST(NULL AS SIGNED)
+        FROM gemstone_election_leader
+        WHERE ns = {ns}
+        FOR UPDATE",
+
+    ensure_row: "\
+        INSERT INTO gemstone_election_leader (ns, leader_id, lease_expires_at, updated_at, term)
+        VALUES ({ns}, NULL, NULL, UTC_TIMESTAMP(6), 0)
+        ON DUPLICATE KEY UPDATE ns = ns",
+
+    last_term: "\
+        SELECT CAST(COALESCE(MAX(term), 0) AS SIGNED)
+        FROM gemstone_election_tenure
+        WHERE ns = {ns}",
+
+    take: "\
+        UPDATE gemstone_election_leader
+        SET leader_id = {me},
+            lease_expires_at = TIMESTAMPADD(MICROSECOND, {expire}, UTC_TIMESTAMP(6)),
+            updated_at = UTC_TIMESTAMP(6),
+            term = {term}
+        WHERE ns = {ns}",
+
+    renew: "\
+        UPDATE gemstone_election_leader
+        SET lease_expires_at = TIMESTAMPADD(MICROSECOND, {expire}, UTC_TIMESTAMP(6)),
+            updated_at = UTC_TIMESTAMP(6)
+        WHERE ns = {ns} AND leader_id = {me} AND term = {term}
+          AND lease_expires_at > UTC_TIMESTAMP(6)",
+
+    release: "\
+        UPDATE gemstone_election_leader
+        SET leader_id = NULL, lease_expires_at = NULL, updated_at = UTC_TIMESTAMP(6)
+        WHERE ns = {ns} AND leader_id = {me} AND term = {term}
+          AND lease_expires_at > UTC_TIMESTAMP(6)",
+
+    beat: "\
+        INSERT INTO gemstone_election_candidate (ns, candidate_id, last_heartbeat_at, expires_at)
+        VALUES ({ns}, {me}, UTC_TIMESTAMP(6),
+                TIMESTAMPADD(MICROSECOND, {expire}, UTC_TIMESTAMP(6)))
+        ON DUPLICATE KEY UPDATE
+            last_heartbeat_at = UTC_TIMESTAMP(6),
+            expires_at = TIMESTAMPADD(MICROSECOND, {expire}, UTC_TIMESTAMP(6))",
+
+    withdraw: "\
+        DELETE FROM gemstone_election_candidate
+        WHERE ns = {ns} AND candidate_id = {me}",
+
+    list: "\
+        SELECT candidate_id
+        FROM gemstone_election_candidate
+        WHERE ns = {ns} AND expires_at > UTC_TIMESTAMP(6)",
+
+    begin_tenure: "\
+        INSERT INTO gemstone_election_tenure (ns, term, leader_id, began_at)
+        VALUES ({ns}, {term}, {me}, UTC_TIMESTAMP(6))",
+
+    end_tenure: "\
+        UPDATE gemstone_election_tenure
+        SET ended_at = UTC_TIMESTAMP(6), ended_by = {text}
+        WHERE ns = {ns} AND term = {term} AND ended_at IS NULL",
+
+    end_tenure_at_lapse: "\
+        UPDATE gemstone_election_tenure AS t
+        JOIN gemstone_election_leader AS l ON l.ns = t.ns
+        SET t.ended_at = COALESCE(l.lease_expires_at, l.updated_at),
+            t.ended_by = IF(t.leader_id <=> l.leader_id, 'expired', 'superseded')
+        WHERE t.ns = {ns} AND t.term = {term} AND t.ended_at IS NULL",
+
+    forget_tenures: "\
+        DELETE FROM gemstone_election_tenure
+        WHERE ns = {ns} AND term <= {term} - 1000",
+
+    candidates: "\
+        SELECT ns, candidate_id,
+               TIMESTAMPDIFF(MICROSECOND, '1970-01-01', last_heartbeat_at),
+               TIMESTAMPDIFF(MICROSECOND, '1970-01-01', expires_at),
+               CAST(NULL AS CHAR), CAST(0 AS SIGNED)
+        FROM gemstone_election_candidate
+        WHERE ns = {ns}
+        ORDER BY candidate_id",
+
+    leader_row: "\
+        SELECT ns, leader_id,
+               TIMESTAMPDIFF(MICROSECOND, '1970-01-01', updated_at),
+               TIMESTAMPDIFF(MICROSECOND, '1970-01-01', lease_expires_at),
+               CAST(NULL AS CHAR), term
+        FROM gemstone_election_leader
+        WHERE ns = {ns}",
+
+    history: "\
+        SELECT ns, leader_id,
+               TIMESTAMPDIFF(MICROSECOND, '1970-01-01', began_at),
+               TIMESTAMPDIFF(MICROSECOND, '1970-01-01', ended_at),
+               ended_by, term
+        FROM gemstone_election_tenure
+        WHERE ns = {ns}
+        ORDER BY term DESC
+        LIMIT {expire}",
+
+    has_column: "\
+        SELECT COUNT(*)
+        FROM information_schema.columns
+        WHERE table_schema = DATABASE() AND table_name = {text} AND column_name = {me}",
+};
+
+/// Takes the row lock, or finds it taken, without waiting.
+const LOCK: &str = "\
+    SELECT ns FROM gemstone_election_leader WHERE ns = {ns} FOR UPDATE SKIP LOCKED";
+
+/// A wait on another session is ended by the server after 2 seconds, and a transaction of our own
+/// sees what is committed: at the default level, a plain read shows an old snapshot.
+const BOUND_WAITS: &str = "\
+    SET @leasehold_wait = @@SESSION.innodb_lock_wait_timeout, SESSION innodb_lock_wait_timeout = 2;
+    SET TRANSACTION ISOLATION LEVEL READ COMMITTED";
+
+const RESTORE_WAITS: &str = "SET SESSION innodb_lock_wait_timeout = @leasehold_wait";
+
+impl Store for MysqlConnection {
+    const SQL: &'static Statements = &SQL;
+
+    fn lock_row(&mut self, args: &Args<'_>) -> QueryResult<Option<RawSighting>> {
+        if self.texts(LOCK, args)?.is_empty() {
+            return Ok(None);
+        }
+        self.sighting(SQL.lock, args)
+    }
+
+    fn in_transaction<T>(
+        &mut self,
+        work: impl FnOnce(&mut Self) -> Result<T, ElectionError>,
+    ) -> Result<T, ElectionError> {
+        if self.depth()? > 0 {
+            return Connection::transaction(self, work);
+        }
+        self.batch_execute(BOUND_WAITS)?;
+        let outcome = Connection::transaction(self, work);
+        // What the transaction came to is known already; a connection that cannot even do this
+        // says so at its next use.
+        let _ = self.batch_execute(RESTORE_WAITS);
+        outcome
+    }
+
+    /// At the default level, a plain read inside a transaction shows an old snapshot.
+    fn reads_are_current(&mut self) -> QueryResult<bool> {
+        Ok(self.depth()? == 0)
+    }
+}
+
+/// Locks by name are of the whole server, so the name of the database is part of it.
+const MIGRATION_LOCK: &str =
+    "SELECT GET_LOCK(CONCAT('leasehold:', LEFT(DATABASE(), 50)), 30) IS TRUE";
+const MIGRATION_UNLOCK: &str = "DO RELEASE_LOCK(CONCAT('leasehold:', LEFT(DATABASE(), 50)))";
+
+impl Migrate for MysqlConnection {
+    fn migrations() -> EmbeddedMigrations {
+        MYSQL_MIGRATIONS
+    }
+
+    fn alone<T>(
+        &mut self,
+        work: impl FnOnce(&mut Self) -> Result<T, ElectionError>,
+    ) -> Result<T, ElectionError> {
+        let refused = |detail: &str| ElectionError::Migration {
+            detail: detail.to_owned(),
+        };
+        if self.depth()? > 0 {
+            return Err(refused(
+                "MySQL would commit the transaction that is open here",
+            ));
+        }
+        if self.number(MIGRATION_LOCK, &Args::default())? == 0 {
+            return Err(refused("another process has been migrating for 30 s"));
+        }
+        let outcome = work(self);
+        // The lock ends with the connection at the latest.
+        let _ = self.batch_execute(MIGRATION_UNLOCK);
+        outcome
+    }
+}

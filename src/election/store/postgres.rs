@@ -1,0 +1,225 @@
+//! PostgreSQL.
+//!
+//! `clock_timestamp()` moves while a transaction runs; `now()` and `CURRENT_TIMESTAMP` do not.
+//! Where a clock is read beside a row lock, the lock stands in a `MATERIALIZED` part of its own,
+//! so that it is held before the clock is read.
+
+use diesel::connection::SimpleConnection;
+use diesel::pg::PgConnection;
+use diesel::prelude::*;
+use diesel_migrations::EmbeddedMigrations;
+
+use super::{Args, ElectionError, Session, Statements, Store};
+use crate::election::migrate::{Migrate, POSTGRES_MIGRATIONS};
+
+static SQL: Statements = Statements {
+    look: "\
+        SELECT leader_id, term,
+               CASE WHEN isfinite(lease_expires_at) THEN CAST(extract(epoch FROM
+                   lease_expires_at - clock_timestamp()) * 1000000 AS bigint) END,
+               CAST(0 AS bigint),
+               CAST(NULL AS bigint)
+        FROM gemstone_election_leader
+        WHERE ns = {ns}",
+
+    // Renews both rows of the leader, or says who leads: one exchange, one commit.
+    //
+    // A candidate that does not lead locks and writes nothing.
+    glance: "\
+        WITH held AS MATERIALIZED (
+            SELECT ns FROM gemstone_election_leader
+            WHERE ns = {ns} AND leader_id = {me} AND lease_expires_at > clock_timestamp()
+            FOR UPDATE SKIP LOCKED
+        ), renewed AS (
+            UPDATE gemstone_election_leader AS l
+            SET lease_expires_at = clock_timestamp() + {expire} * interval '1 microsecond',
+                updated_at = clock_timestamp()
+            FROM held
+            WHERE l.ns = held.ns AND l.leader_id = {me} AND l.lease_expires_at > clock_timestamp()
+            RETURNING l.ns
+        ), beat AS (
+            INSERT INTO gemstone_election_candidate (ns, candidate_id, last_heartbeat_at, expires_at)
+            SELECT ns, {me}, clock_timestamp(),
+                   clock_timestamp() + {expire} * interval '1 microsecond'
+            FROM renewed
+            ON CONFLICT (ns, candidate_id) DO UPDATE
+            SET last_heartbeat_at = excluded.last_heartbeat_at, expires_at = excluded.expires_at
+        )
+        SELECT l.leader_id, l.term,
+               CASE WHEN isfinite(l.lease_expires_at) THEN CAST(extract(epoch FROM
+                   l.lease_expires_at - clock_timestamp()) * 1000000 AS bigint) END,
+               (SELECT count(*) FROM renewed),
+               (SELECT CAST(extract(epoch FROM c.expires_at - clock_timestamp()) * 1000000 AS bigint)
+                FROM gemstone_election_candidate AS c
+                WHERE c.ns = {ns} AND c.candidate_id = {me})
+        FROM gemstone_election_leader AS l
+        WHERE l.ns = {ns}",
+
+    // SKIP LOCKED: a row that another session holds is not waited for here, so the clock that
+    // is read next is the clock of the moment at which the lock was taken.
+    lock: "\
+        WITH held AS MATERIALIZED (
+            SELECT leader_id, term, lease_expires_at
+            FROM gemstone_election_leader
+            WHERE ns = {ns}
+            FOR UPDATE SKIP LOCKED
+        )
+        SELECT leader_id, term,
+               CASE WHEN isfinite(lease_expires_at) THEN CAST(extract(epoch FROM
+                   lease_expires_at - clock_timestamp()) * 1000000 AS bigint) END,
+               CAST(0 AS bigint),
+               CAST(NULL AS bigint)
+        FROM held",
+
+    ensure_row: "\
+        INSERT INTO gemstone_election_leader (ns, leader_id, lease_expires_at, updated_at, term)
+        VALUES ({ns}, NULL, NULL, clock_timestamp(), 0)
+        ON CONFLICT (ns) DO NOTHING",
+
+    last_term: "\
+        SELECT CAST(coalesce(max(term), 0) AS bigint)
+        FROM gemstone_election_tenure
+        WHERE ns = {ns}",
+
+    take: "\
+        UPDATE gemstone_election_leader
+        SET leader_id = {me},
+            lease_expires_at = clock_timestamp() + {expire} * interval '1 microsecond',
+            updated_at = clock_timestamp(),
+            term = {term}
+        WHERE ns = {ns}",
+
+    renew: "\
+        UPDATE gemstone_election_leader
+        SET lease_expires_at = clock_timestamp() + {expire} * interval '1 microsecond',
+            updated_at = clock_timestamp()
+        WHERE ns = {ns} AND leader_id = {me} AND term = {term}
+          AND lease_expires_at > clock_timestamp()",
+
+    release: "\
+        UPDATE gemstone_election_leader
+        SET leader_id = NULL, lease_expires_at = NULL, updated_at = clock_timestamp()
+        WHERE ns = {ns} AND leader_id = {me} AND term = {term}
+          AND lease_expires_at > clock_timestamp()",
+
+    beat: "\
+        INSERT INTO gemstone_election_candidate (ns, candidate_id, last_heartbeat_at, expires_at)
+        VALUES ({ns}, {me}, clock_timestamp(),
+                clock_timestamp() + {expire} * interval '1 microsecond')
+        ON CONFLICT (ns, candidate_id) DO UPDATE
+        SET last_heartbeat_at = excluded.last_heartbeat_at, expires_at = excluded.expires_at",
+
+    withdraw: "\
+        DELETE FROM gemstone_election_candidate
+        WHERE ns = {ns} AND candidate_id = {me}",
+
+    list: "\
+        SELECT candidate_id
+        FROM gemstone_election_candidate
+        WHERE ns = {ns} AND expires_at > clock_timestamp()",
+
+    begin_tenure: "\
+        INSERT INTO gemstone_election_tenure (ns, term, leader_id, began_at)
+        VALUES ({ns}, {term}, {me}, clock_timestamp())",
+
+    end_tenure: "\
+        UPDATE gemstone_election_tenure
+        SET ended_at = clock_timestamp(), ended_by = {text}
+        WHERE ns = {ns} AND term = {term} AND ended_at IS NULL",
+
+    end_tenure_at_lapse: "\
+        UPDATE gemstone_election_tenure AS t
+        SET ended_at = coalesce(l.lease_expires_at, l.updated_at),
+            ended_by = CASE WHEN t.leader_id = l.leader_id THEN 'expired' ELSE 'superseded' END
+        FROM gemstone_election_leader AS l
+        WHERE l.ns = t.ns AND t.ns = {ns} AND t.term = {term} AND t.ended_at IS NULL",
+
+    forget_tenures: "\
+        DELETE FROM gemstone_election_tenure
+        WHERE ns = {ns} AND term <= {term} - 1000",
+
+    candidates: "\
+        SELECT ns, candidate_id,
+               CAST(extract(epoch FROM last_heartbeat_at) * 1000000 AS bigint),
+               CAST(extract(epoch FROM expires_at) * 1000000 AS bigint),
+               CAST(NULL AS text), CAST(0 AS bigint)
+        FROM gemstone_election_candidate
+        WHERE ns = {ns}
+        ORDER BY candidate_id",
+
+    leader_row: "\
+        SELECT ns, leader_id,
+               CAST(extract(epoch FROM updated_at) * 1000000 AS bigint),
+               CAST(extract(epoch FROM lease_expires_at) * 1000000 AS bigint),
+               CAST(NULL AS text), term
+        FROM gemstone_election_leader
+        WHERE ns = {ns}",
+
+    history: "\
+        SELECT ns, leader_id,
+               CAST(extract(epoch FROM began_at) * 1000000 AS bigint),
+               CAST(extract(epoch FROM ended_at) * 1000000 AS bigint),
+               CAST(ended_by AS text), term
+        FROM gemstone_election_tenure
+        WHERE ns = {ns}
+        ORDER BY term DESC
+        LIMIT {expire}",
+
+    has_column: "\
+        SELECT count(*)
+        FROM pg_attribute
+        WHERE attrelid = to_regclass({text}) AND attname = {me} AND NOT attisdropped",
+};
+
+/// A wait on another session is ended by the server after this long.
+const BOUND_WAITS: &str = "SET LOCAL lock_timeout = '2s'";
+
+impl Store for PgConnection {
+    const SQL: &'static Statements = &SQL;
+
+    fn in_transaction<T>(
+        &mut self,
+        work: impl FnOnce(&mut Self) -> Result<T, ElectionError>,
+    ) -> Result<T, ElectionError> {
+        if self.depth()? > 0 {
+            return Connection::transaction(self, work);
+        }
+        self.build_transaction().read_committed().run(|conn| {
+            conn.batch_execute(BOUND_WAITS)?;
+            work(conn)
+        })
+    }
+
+    /// Above read committed a plain read shows the transaction's snapshot.
+    fn reads_are_current(&mut self) -> QueryResult<bool> {
+        if self.depth()? == 0 {
+            return Ok(true);
+        }
+        let level: Vec<String> = self.texts(
+            "SELECT current_setting('transaction_isolation')",
+            &Args::default(),
+        )?;
+        Ok(level.iter().any(|level| level == "read committed"))
+    }
+}
+
+/// The lock under which the Python package creates these tables, so that both may start at once.
+const MIGRATION_LOCK: &str = "\
+    SET LOCAL lock_timeout = '30s';
+    SELECT pg_advisory_xact_lock(1196772959, 1145194830)";
+
+impl Migrate for PgConnection {
+    fn migrations() -> EmbeddedMigrations {
+        POSTGRES_MIGRATIONS
+    }
+
+    fn alone<T>(
+        &mut self,
+        work: impl FnOnce(&mut Self) -> Result<T, ElectionError>,
+    ) -> Result<T, ElectionError> {
+        Connection::transaction(self, |conn| {
+            conn.batch_execute(MIGRATION_LOCK)?;
+            work(conn)
+        })
+    }
+}

@@ -1,0 +1,241 @@
+//! SQLite.
+//!
+//! One writer at a time holds the whole file, so `BEGIN IMMEDIATE` is the row lock. `'now'` is the
+//! clock of the machine, read when a statement starts to run, after it has its lock. Instants are
+//! text of one shape, with milliseconds, as `strftime` gives them.
+
+use std::time::Duration;
+
+use diesel::prelude::*;
+use diesel::sqlite::SqliteConnection;
+use diesel_migrations::EmbeddedMigrations;
+
+use super::{ElectionError, Session, Statements, Store};
+use crate::election::migrate::{Migrate, SQLITE_MIGRATIONS};
+
+/// This instant.
+macro_rules! now {
+    () => {
+        "strftime('%Y-%m-%d %H:%M:%f000', 'now')"
+    };
+}
+
+/// This instant plus the lease duration.
+macro_rules! end {
+    () => {
+        "strftime('%Y-%m-%d %H:%M:%f000', 'now', printf('+%d.%03d seconds', {expire} / 1000000, {expire} / 1000 % 1000))"
+    };
+}
+
+/// An instant as microseconds since 1970.
+macro_rules! micros {
+    ($instant:literal) => {
+        concat!(
+            "(CAST(strftime('%s', ",
+            $instant,
+            ") AS INTEGER) * 1000000",
+            " + CAST(substr(strftime('%f', ",
+            $instant,
+            "), 4) AS INTEGER) * 1000)"
+        )
+    };
+}
+
+/// Microseconds from now to an instant.
+macro_rules! until {
+    ($instant:literal) => {
+        concat!("(", micros!($instant), " - ", micros!("'now'"), ")")
+    };
+}
+
+static SQL: Statements = Statements {
+    look: concat!(
+        "SELECT leader_id, term, ",
+        until!("lease_expires_at"),
+        ", 0, NULL",
+        " FROM gemstone_election_leader",
+        " WHERE ns = {ns}"
+    ),
+
+    // Who leads, and how long the caller's own registration lasts: a read, which takes no write lock.
+    glance: concat!(
+        "SELECT l.leader_id, l.term, ",
+        until!("l.lease_expires_at"),
+        ", 0, ",
+        until!("c.expires_at"),
+        " FROM gemstone_election_leader AS l",
+        " LEFT JOIN gemstone_election_candidate AS c ON c.ns = l.ns AND c.candidate_id = {me}",
+        " WHERE l.ns = {ns}"
+    ),
+
+    lock: concat!(
+        "SELECT leader_id, term, ",
+        until!("lease_expires_at"),
+        ", 0, NULL",
+        " FROM gemstone_election_leader",
+        " WHERE ns = {ns}"
+    ),
+
+    ensure_row: concat!(
+        "INSERT INTO gemstone_election_leader (ns, leader_id, lease_expires_at, updated_at, term)",
+        " VALUES ({ns}, NULL, NULL, ",
+        now!(),
+        ", 0)",
+        " ON CONFLICT (ns) DO NOTHING"
+    ),
+
+    last_term: "\
+        SELECT coalesce(max(term), 0)
+        FROM gemstone_election_tenure
+        WHERE ns = {ns}",
+
+    take: concat!(
+        "UPDATE gemstone_election_leader",
+        " SET leader_id = {me}, lease_expires_at = ",
+        end!(),
+        ", updated_at = ",
+        now!(),
+        ", term = {term}",
+        " WHERE ns = {ns}"
+    ),
+
+    renew: concat!(
+        "UPDATE gemstone_election_leader",
+        " SET lease_expires_at = ",
+        end!(),
+        ", updated_at = ",
+        now!(),
+        " WHERE ns = {ns} AND leader_id = {me} AND term = {term} AND lease_expires_at > ",
+        now!()
+    ),
+
+    release: concat!(
+        "UPDATE gemstone_election_leader",
+        " SET leader_id = NULL, lease_expires_at = NULL, updated_at = ",
+        now!(),
+        " WHERE ns = {ns} AND leader_id = {me} AND term = {term} AND lease_expires_at > ",
+        now!()
+    ),
+
+    beat: concat!(
+        "INSERT INTO gemstone_election_candidate (ns, candidate_id, last_heartbeat_at, expires_at)",
+        " VALUES ({ns}, {me}, ",
+        now!(),
+        ", ",
+        end!(),
+        ")",
+        " ON CONFLICT (ns, candidate_id) DO UPDATE",
+        " SET last_heartbeat_at = excluded.last_heartbeat_at, expires_at = excluded.expires_at"
+    ),
+
+    withdraw: "\
+        DELETE FROM gemstone_election_candidate
+        WHERE ns = {ns} AND candidate_id = {me}",
+
+    list: concat!(
+        "SELECT candidate_id",
+        " FROM gemstone_election_candidate",
+        " WHERE ns = {ns} AND expires_at > ",
+        now!()
+    ),
+
+    begin_tenure: concat!(
+        "INSERT INTO gemstone_election_tenure (ns, term, leader_id, began_at)",
+        " VALUES ({ns}, {term}, {me}, ",
+        now!(),
+        ")"
+    ),
+
+    end_tenure: concat!(
+        "UPDATE gemstone_election_tenure",
+        " SET ended_at = ",
+        now!(),
+        ", ended_by = {text}",
+        " WHERE ns = {ns} AND term = {term} AND ended_at IS NULL"
+    ),
+
+    end_tenure_at_lapse: "\
+        UPDATE gemstone_election_tenure AS t
+        SET ended_at = coalesce(l.lease_expires_at, l.updated_at),
+            ended_by = CASE WHEN t.leader_id = l.leader_id THEN 'expired' ELSE 'superseded' END
+        FROM gemstone_election_leader AS l
+        WHERE l.ns = t.ns AND t.ns = {ns} AND t.term = {term} AND t.ended_at IS NULL",
+
+    forget_tenures: "\
+        DELETE FROM gemstone_election_tenure
+        WHERE ns = {ns} AND term <= {term} - 1000",
+
+    candidates: concat!(
+        "SELECT ns, candidate_id, ",
+        micros!("last_heartbeat_at"),
+        ", ",
+        micros!("expires_at"),
+        ", NULL, 0",
+        " FROM gemstone_election_candidate",
+        " WHERE ns = {ns}",
+        " ORDER BY candidate_id"
+    ),
+
+    leader_row: concat!(
+        "SELECT ns, leader_id, ",
+        micros!("updated_at"),
+        ", ",
+        micros!("lease_expires_at"),
+        ", NULL, term",
+        " FROM gemstone_election_leader",
+        " WHERE ns = {ns}"
+    ),
+
+    history: concat!(
+        "SELECT ns, leader_id, ",
+        micros!("began_at"),
+        ", ",
+        micros!("ended_at"),
+        ", ended_by, term",
+        " FROM gemstone_election_tenure",
+        " WHERE ns = {ns}",
+        " ORDER BY term DESC",
+        " LIMIT {expire}"
+    ),
+
+    has_column: "\
+        SELECT count(*)
+        FROM pragma_table_info({text})
+        WHERE name = {me}",
+};
+
+impl Store for SqliteConnection {
+    const SQL: &'static Statements = &SQL;
+
+    // One lock for the whole file, and no queue before it.
+    const PATIENCE: Duration = Duration::from_secs(5);
+
+    fn in_transaction<T>(
+        &mut self,
+        work: impl FnOnce(&mut Self) -> Result<T, ElectionError>,
+    ) -> Result<T, ElectionError> {
+        if self.depth()? > 0 {
+            return Connection::transaction(self, work);
+        }
+        self.immediate_transaction(work)
+    }
+
+    /// A transaction that has read keeps its snapshot until it writes, and the write then fails
+    /// if the snapshot is old.
+    fn reads_are_current(&mut self) -> QueryResult<bool> {
+        Ok(self.depth()? == 0)
+    }
+}
+
+impl Migrate for SqliteConnection {
+    fn migrations() -> EmbeddedMigrations {
+        SQLITE_MIGRATIONS
+    }
+
+    fn alone<T>(
+        &mut self,
+        work: impl FnOnce(&mut Self) -> Result<T, ElectionError>,
+    ) -> Result<T, ElectionError> {
+        self.in_transaction(work)
+    }
+}

@@ -1,0 +1,206 @@
+//! What the suite has to know of each database: how to get an empty one, and the SQL with which a
+//! test disturbs an election from outside.
+
+use std::time::Duration;
+
+use diesel::prelude::*;
+use diesel::sql_types::{BigInt, Text};
+use leasehold::election::{self, Election, ElectionConnection};
+use tempfile::TempDir;
+
+/// Makes every test named a test of each database that the build has.
+macro_rules! on_every_database {
+    ($($name:ident),* $(,)?) => {
+        #[cfg(feature = "postgres")]
+        mod postgres {
+            $(#[test] fn $name() { super::$name::<diesel::pg::PgConnection>() })*
+        }
+        #[cfg(feature = "mysql")]
+        mod mariadb {
+            $(#[test] fn $name() { super::$name::<diesel::mysql::MysqlConnection>() })*
+        }
+        #[cfg(feature = "sqlite")]
+        mod sqlite {
+            $(#[test] fn $name() { super::$name::<diesel::sqlite::SqliteConnection>() })*
+        }
+    };
+}
+
+/// A kind of connection the suite runs on.
+pub trait Database: ElectionConnection + Connection + Send + 'static {
+    /// An instant relative to now, as an SQL expression.
+    fn instant(seconds: i64) -> String;
+
+    /// Begins a transaction that holds the leader row of `ns`.
+    const HOLD: &'static str;
+
+    /// The isolation levels a session can be set to, each as the statement that does it.
+    const LEVELS: &'static [&'static str];
+
+    fn empty() -> (String, Option<TempDir>);
+    fn open(url: &str) -> Self;
+    fn number(&mut self, sql: &str) -> i64;
+    fn text(&mut self, sql: &str) -> String;
+
+    /// The lease of `ns` ran out a minute ago.
+    fn lapse(&mut self, ns: &str) {
+        self.run(&format!(
+            "UPDATE gemstone_election_leader SET lease_expires_at = {} WHERE ns = '{ns}'",
+            Self::instant(-60)
+        ));
+    }
+
+    fn run(&mut self, sql: &str) {
+        self.batch_execute(sql)
+            .unwrap_or_else(|error| panic!("{sql}: {error}"));
+    }
+
+    fn hold_row(&mut self, ns: &str) {
+        self.run(&Self::HOLD.replace("NS", ns));
+    }
+
+    /// Everything that is stored about who leads `ns`.
+    fn leader_bytes(&mut self, ns: &str) -> String {
+        let text = |column: &str| format!("coalesce(cast({column} as char(40)), '-')");
+        let parts = ["leader_id", "lease_expires_at", "updated_at", "term"].map(text);
+        let row = parts.iter().map(|part| {
+            self.text(&format!(
+                "SELECT {part} AS value FROM gemstone_election_leader WHERE ns = '{ns}'"
+            ))
+        });
+        row.collect::<Vec<_>>().join(" ")
+    }
+}
+
+/// An empty database with the election tables, for one test.
+pub struct Fresh {
+    pub url: String,
+    _dir: Option<TempDir>,
+}
+
+impl Fresh {
+    pub fn new<C: Database>() -> Fresh {
+        let fresh = Fresh::without_tables::<C>();
+        election::migrate(&mut fresh.connect::<C>()).expect("migrate");
+        fresh
+    }
+
+    pub fn without_tables<C: Database>() -> Fresh {
+        let (url, dir) = C::empty();
+        Fresh { url, _dir: dir }
+    }
+
+    pub fn connect<C: Database>(&self) -> C {
+        C::open(&self.url)
+    }
+
+    pub fn election(&self) -> Election {
+        Election::connect(&self.url).expect("connect")
+    }
+
+    pub fn election_with(&self, expire: Duration) -> Election {
+        let builder = Election::builder(&self.url).expire(expire).pool_size(40);
+        builder.build().expect("connect")
+    }
+}
+
+#[derive(QueryableByName)]
+struct Number {
+    #[diesel(sql_type = BigInt)]
+    value: i64,
+}
+
+#[derive(QueryableByName)]
+struct Word {
+    #[diesel(sql_type = Text)]
+    value: String,
+}
+
+macro_rules! queries {
+    () => {
+        fn number(&mut self, sql: &str) -> i64 {
+            let row: Number = diesel::sql_query(sql).get_result(self).expect(sql);
+            row.value
+        }
+
+        fn text(&mut self, sql: &str) -> String {
+            let row: Word = diesel::sql_query(sql).get_result(self).expect(sql);
+            row.value
+        }
+    };
+}
+
+#[cfg(any(feature = "postgres", feature = "mysql"))]
+const HOLD_ROW: &str = "BEGIN; SELECT 1 FROM gemstone_election_leader WHERE ns = 'NS' FOR UPDATE";
+
+#[cfg(feature = "postgres")]
+impl Database for diesel::pg::PgConnection {
+    fn instant(seconds: i64) -> String {
+        format!("clock_timestamp() + interval '{seconds} seconds'")
+    }
+
+    const HOLD: &'static str = HOLD_ROW;
+    const LEVELS: &'static [&'static str] = &[
+        "SET SESSION CHARACTERISTICS AS TRANSACTION ISOLATION LEVEL READ COMMITTED",
+        "SET SESSION CHARACTERISTICS AS TRANSACTION ISOLATION LEVEL REPEATABLE READ",
+        "SET SESSION CHARACTERISTICS AS TRANSACTION ISOLATION LEVEL SERIALIZABLE",
+    ];
+
+    fn empty() -> (String, Option<TempDir>) {
+        (crate::support::Postgres::shared().fresh_database(), None)
+    }
+
+    fn open(url: &str) -> Self {
+        Self::establish(url).expect("connect")
+    }
+
+    queries!();
+}
+
+#[cfg(feature = "mysql")]
+impl Database for diesel::mysql::MysqlConnection {
+    fn instant(seconds: i64) -> String {
+        format!("UTC_TIMESTAMP(6) + INTERVAL {seconds} SECOND")
+    }
+
+    const HOLD: &'static str = HOLD_ROW;
+    const LEVELS: &'static [&'static str] = &[
+        "SET SESSION TRANSACTION ISOLATION LEVEL READ UNCOMMITTED",
+        "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED",
+        "SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ",
+        "SET SESSION TRANSACTION ISOLATION LEVEL SERIALIZABLE",
+    ];
+
+    fn empty() -> (String, Option<TempDir>) {
+        (crate::support::MariaDb::shared().fresh_database(), None)
+    }
+
+    fn open(url: &str) -> Self {
+        Self::establish(url).expect("connect")
+    }
+
+    queries!();
+}
+
+#[cfg(feature = "sqlite")]
+impl Database for diesel::sqlite::SqliteConnection {
+    fn instant(seconds: i64) -> String {
+        format!("strftime('%Y-%m-%d %H:%M:%f000', 'now', '{seconds} seconds')")
+    }
+
+    const HOLD: &'static str = "BEGIN IMMEDIATE";
+    const LEVELS: &'static [&'static str] = &["PRAGMA read_uncommitted = 0"];
+
+    fn empty() -> (String, Option<TempDir>) {
+        let dir = tempfile::tempdir().expect("a directory");
+        let url = format!("sqlite:{}", dir.path().join("election.db").display());
+        (url, Some(dir))
+    }
+
+    fn open(url: &str) -> Self {
+        let path = url.strip_prefix("sqlite:").expect("an sqlite URL");
+        Self::establish(path).expect("connect")
+    }
+
+    queries!();
+}

@@ -1,0 +1,15 @@
+//! One suite, the same tests on every database, through the public API.
+
+#[path = "../support/mod.rs"]
+mod support;
+
+#[macro_use]
+mod database;
+
+mod documented;
+mod identity;
+mod locks;
+mod schema;
+mod text;
+mod time;
+mod transactions;

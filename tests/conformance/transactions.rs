@@ -1,0 +1,112 @@
+//! The connection in a transaction that the caller has open.
+
+use diesel::result::Error as DieselError;
+use leasehold::election::{
+    ElectionError, elect, is_leader, leader, list_candidates, unregister_candidate,
+};
+use uuid::Uuid;
+
+use crate::database::{Database, Fresh};
+
+on_every_database![
+    what_is_committed_is_seen_and_what_is_rolled_back_is_not,
+    a_call_that_fails_leaves_the_callers_work_alone,
+    the_answer_is_what_the_database_holds,
+    every_function_joins_the_transaction,
+];
+
+fn what_is_committed_is_seen_and_what_is_rolled_back_is_not<C: Database>() {
+    let fresh = Fresh::new::<C>();
+    let (conn, other) = (&mut fresh.connect::<C>(), &mut fresh.connect::<C>());
+    // Readers and a writer in one SQLite file need the write-ahead log.
+    fresh.election();
+    let me = Uuid::new_v4();
+    let undone = conn.transaction(|conn| {
+        assert_eq!(elect(conn, me, Some("x"))?, me);
+        assert!(is_leader(conn, me, Some("x"))?, "seen inside");
+        assert!(!is_leader(other, me, Some("x"))?, "not seen outside");
+        Err::<(), _>(ElectionError::from(DieselError::RollbackTransaction))
+    });
+    assert!(undone.is_err());
+    assert_eq!(leader(other, Some("x")).unwrap(), None);
+    assert!(list_candidates(other, Some("x")).unwrap().is_empty());
+
+    conn.transaction(|conn| elect(conn, me, Some("x"))).unwrap();
+    assert!(is_leader(other, me, Some("x")).unwrap());
+    assert_eq!(list_candidates(other, Some("x")).unwrap(), [me]);
+}
+
+fn a_call_that_fails_leaves_the_callers_work_alone<C: Database>() {
+    let fresh = Fresh::new::<C>();
+    let conn = &mut fresh.connect::<C>();
+    conn.run("CREATE TABLE work (done INT)");
+    let lease = C::instant(60);
+    conn.run(&format!(
+        "INSERT INTO gemstone_election_leader VALUES ('bad', 'nobody', {lease}, {lease}, 3)"
+    ));
+    conn.transaction(|conn| {
+        conn.run("INSERT INTO work VALUES (1)");
+        elect(conn, Uuid::new_v4(), Some("bad")).unwrap_err();
+        elect(conn, Uuid::new_v4(), Some("\0")).unwrap_err();
+        conn.run("INSERT INTO work VALUES (2)");
+        elect(conn, Uuid::new_v4(), Some("good"))
+    })
+    .unwrap();
+    assert_eq!(conn.number("SELECT count(*) AS value FROM work"), 2);
+    assert!(leader(conn, Some("good")).unwrap().is_some());
+}
+
+/// F41: the caller has read the leader row before, in the same transaction.
+fn the_answer_is_what_the_database_holds<C: Database>() {
+    let fresh = Fresh::new::<C>();
+    fresh.election();
+    for level in C::LEVELS {
+        let ns = Uuid::new_v4().to_string();
+        let (a, b) = (Uuid::new_v4(), Uuid::new_v4());
+        let (conn, other) = (&mut fresh.connect::<C>(), &mut fresh.connect::<C>());
+        conn.run(level);
+        elect(other, a, Some(&ns)).unwrap();
+        let strict = level.ends_with("SERIALIZABLE") && C::HOLD.contains("FOR UPDATE");
+        let answer = conn.transaction(|conn| {
+            let read =
+                format!("SELECT term AS value FROM gemstone_election_leader WHERE ns = '{ns}'");
+            assert_eq!(conn.number(&read), 1);
+            if !(strict && level.starts_with("SET SESSION TRANSACTION")) {
+                // MySQL's strictest level locks what it reads: nobody could change it then.
+                unregister_candidate(other, a, Some(&ns)).unwrap();
+                assert_eq!(elect(other, b, Some(&ns)).unwrap(), b);
+            }
+            elect(conn, a, Some(&ns))
+        });
+        let holds = leader(other, Some(&ns))
+            .unwrap()
+            .map(|leader| leader.candidate_id);
+        match answer {
+            Ok(told) => assert_eq!(Some(told), holds, "{level}"),
+            // A snapshot that cannot be brought up to date: the caller begins again.
+            Err(error) => assert!(error.is_retryable(), "{level}: {error}"),
+        }
+    }
+}
+
+fn every_function_joins_the_transaction<C: Database>() {
+    use leasehold::election::{heartbeat, register_candidate};
+    let fresh = Fresh::new::<C>();
+    fresh.election();
+    let (conn, other) = (&mut fresh.connect::<C>(), &mut fresh.connect::<C>());
+    let (a, b) = (Uuid::new_v4(), Uuid::new_v4());
+    elect(conn, a, Some("x")).unwrap();
+    let undone = conn.transaction(|conn| {
+        register_candidate(conn, b, Some("x"))?;
+        heartbeat(conn, b, Some("x"))?;
+        assert_eq!(list_candidates(conn, Some("x"))?.len(), 2);
+        unregister_candidate(conn, a, Some("x"))?;
+        assert_eq!(leader(conn, Some("x"))?, None);
+        assert_eq!(elect(conn, b, Some("x"))?, b);
+        assert!(is_leader(other, a, Some("x"))?);
+        Err::<(), _>(ElectionError::from(DieselError::RollbackTransaction))
+    });
+    assert!(undone.is_err());
+    assert_eq!(list_candidates(other, Some("x")).unwrap(), [a]);
+    assert_eq!(leader(other, Some("x")).unwrap().unwrap().term.get(), 1);
+}
