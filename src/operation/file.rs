@@ -66,18 +66,16 @@ fn kind(stat: &Stat) -> FileKind {
     }
 }
 
-fn check_owner(stat: &Stat) -> Result<(), PathFault> {
-    let (owner, expected) = (stat.st_uid, rustix::process::geteuid().as_raw());
-    if owner == expected {
-        Ok(())
-    } else {
-        Err(PathFault::ForeignOwner { owner, expected })
+fn check_owner(stat: &Stat, expected: u32) -> Result<(), PathFault> {
+    match stat.st_uid {
+        owner if owner == expected => Ok(()),
+        owner => Err(PathFault::ForeignOwner { owner, expected }),
     }
 }
 
 /// Whether this is a regular file of ours with a single name.
 #[allow(clippy::unnecessary_cast, reason = "the width differs between systems")]
-pub(super) fn check_file(stat: &Stat) -> Result<(), PathFault> {
+fn check_file(stat: &Stat, owner: u32) -> Result<(), PathFault> {
     match FileType::from_raw_mode(stat.st_mode) {
         FileType::Symlink => return Err(PathFault::Symlink),
         FileType::RegularFile => {}
@@ -88,14 +86,14 @@ pub(super) fn check_file(stat: &Stat) -> Result<(), PathFault> {
     if links > 1 {
         return Err(PathFault::HardLinked { links });
     }
-    check_owner(stat)
+    check_owner(stat, owner)
 }
 
 /// Whether this is a directory of ours.
 pub(super) fn check_directory(stat: &Stat) -> Result<(), PathFault> {
     match FileType::from_raw_mode(stat.st_mode) {
         FileType::Symlink => Err(PathFault::Symlink),
-        FileType::Directory => check_owner(stat),
+        FileType::Directory => check_owner(stat, rustix::process::geteuid().as_raw()),
         _ => Err(PathFault::NotDirectory { kind: kind(stat) }),
     }
 }
@@ -114,6 +112,8 @@ pub(super) struct Directory {
     fd: OwnedFd,
     path: PathBuf,
     identity: Identity,
+    /// Whose the directory is: this process's user, who has to own the files as well.
+    owner: u32,
     /// Whether leftovers from before this handle was opened have been looked for.
     pub(super) swept: AtomicBool,
 }
@@ -130,6 +130,7 @@ impl Directory {
             fd,
             path,
             identity: Identity::of(stat),
+            owner: stat.st_uid,
             swept: AtomicBool::new(false),
         }
     }
@@ -168,6 +169,11 @@ impl Directory {
         }
     }
 
+    /// Refuses anything at `name` but a regular file of ours with a single name.
+    pub(super) fn check_file(&self, name: &str, stat: &Stat) -> Result<(), OperationLeaseError> {
+        check_file(stat, self.owner).map_err(unsafe_path(self.join(name)))
+    }
+
     /// Why opening `name` failed: what is there instead of a plain file, if that is the reason.
     pub(super) fn open_error(
         &self,
@@ -177,9 +183,9 @@ impl Directory {
     ) -> OperationLeaseError {
         match self
             .look_at(name)
-            .map(|found| found.map(|stat| check_file(&stat)))
+            .map(|found| found.map(|stat| self.check_file(name, &stat)))
         {
-            Ok(Some(Err(reason))) => unsafe_path(self.join(name))(reason),
+            Ok(Some(Err(error))) => error,
             _ => io_error(action, self.join(name), errno),
         }
     }
@@ -194,7 +200,7 @@ impl Directory {
         };
         let stat =
             rustix::fs::fstat(&fd).map_err(|errno| io_error("look at", self.join(name), errno))?;
-        check_file(&stat).map_err(unsafe_path(self.join(name)))?;
+        self.check_file(name, &stat)?;
         let mode = permissions(&stat);
         if mode.intersects(Mode::WGRP | Mode::WOTH) {
             #[allow(

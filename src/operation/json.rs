@@ -1,5 +1,6 @@
 //! JSON that keeps what a map would lose: every field in order, duplicates included.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::str::FromStr;
 
@@ -11,17 +12,17 @@ use super::id::InvalidIdentifier;
 use super::instant;
 
 /// A JSON value, as far as a record can contain one. Arrays and fractions are kept only as being there.
-pub(super) enum Node {
+pub(super) enum Node<'a> {
     Null,
     Integer(String),
-    Text(String),
-    Object(Vec<(String, Node)>),
+    Text(Cow<'a, str>),
+    Object(Vec<(Cow<'a, str>, Node<'a>)>),
     Other,
 }
 
-impl Node {
+impl<'a> Node<'a> {
     /// Reads exactly one value; white space may surround it, nothing else.
-    pub(super) fn read(bytes: &[u8]) -> Result<Self, RecordFault> {
+    pub(super) fn read(bytes: &'a [u8]) -> Result<Self, RecordFault> {
         if bytes.is_empty() {
             return Err(RecordFault::Empty);
         }
@@ -41,7 +42,7 @@ impl Node {
         Ok(node)
     }
 
-    pub(super) fn into_fields(self, field: &'static str) -> Result<Fields, RecordFault> {
+    pub(super) fn into_fields(self, field: &'static str) -> Result<Fields<'a>, RecordFault> {
         match self {
             Self::Object(fields) => Ok(Fields(fields)),
             _ => Err(wrong_type(field, "an object")),
@@ -55,7 +56,7 @@ impl Node {
         }
     }
 
-    fn into_text(self, field: &'static str) -> Result<String, RecordFault> {
+    fn into_text(self, field: &'static str) -> Result<Cow<'a, str>, RecordFault> {
         match self {
             Self::Text(text) => Ok(text),
             _ => Err(wrong_type(field, "a string")),
@@ -68,11 +69,11 @@ fn wrong_type(field: &'static str, expected: &'static str) -> RecordFault {
 }
 
 /// The fields of an object, taken out one by one until none may be left.
-pub(super) struct Fields(Vec<(String, Node)>);
+pub(super) struct Fields<'a>(Vec<(Cow<'a, str>, Node<'a>)>);
 
-impl Fields {
+impl<'a> Fields<'a> {
     /// Takes out the one field of this name.
-    pub(super) fn take(&mut self, field: &'static str) -> Result<Node, RecordFault> {
+    pub(super) fn take(&mut self, field: &'static str) -> Result<Node<'a>, RecordFault> {
         let at = self.0.iter().position(|(name, _)| name == field);
         let (_, node) = self
             .0
@@ -108,7 +109,7 @@ impl Fields {
     }
 }
 
-impl<'de> Deserialize<'de> for Node {
+impl<'de> Deserialize<'de> for Node<'de> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         deserializer.deserialize_any(NodeVisitor)
     }
@@ -117,45 +118,52 @@ impl<'de> Deserialize<'de> for Node {
 struct NodeVisitor;
 
 impl<'de> Visitor<'de> for NodeVisitor {
-    type Value = Node;
+    type Value = Node<'de>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("a JSON value")
     }
 
-    fn visit_unit<E>(self) -> Result<Node, E> {
+    fn visit_unit<E>(self) -> Result<Node<'de>, E> {
         Ok(Node::Null)
     }
 
-    fn visit_bool<E>(self, _: bool) -> Result<Node, E> {
+    fn visit_bool<E>(self, _: bool) -> Result<Node<'de>, E> {
         Ok(Node::Other)
     }
 
-    fn visit_u64<E>(self, value: u64) -> Result<Node, E> {
+    fn visit_u64<E>(self, value: u64) -> Result<Node<'de>, E> {
         Ok(Node::Integer(value.to_string()))
     }
 
-    fn visit_i64<E>(self, value: i64) -> Result<Node, E> {
+    fn visit_i64<E>(self, value: i64) -> Result<Node<'de>, E> {
         Ok(Node::Integer(value.to_string()))
     }
 
-    fn visit_f64<E>(self, _: f64) -> Result<Node, E> {
+    fn visit_f64<E>(self, _: f64) -> Result<Node<'de>, E> {
         Ok(Node::Other)
     }
 
-    fn visit_str<E>(self, text: &str) -> Result<Node, E> {
-        Ok(Node::Text(text.to_owned()))
+    fn visit_borrowed_str<E>(self, text: &'de str) -> Result<Node<'de>, E> {
+        Ok(Node::Text(Cow::Borrowed(text)))
     }
 
-    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Node, A::Error> {
+    fn visit_str<E>(self, text: &str) -> Result<Node<'de>, E> {
+        Ok(Node::Text(Cow::Owned(text.to_owned())))
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Node<'de>, A::Error> {
         while items.next_element::<Node>()?.is_some() {}
         Ok(Node::Other)
     }
 
-    fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Node, A::Error> {
+    fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Node<'de>, A::Error> {
         let mut fields = Vec::new();
-        while let Some(entry) = entries.next_entry()? {
-            fields.push(entry);
+        // A name is read as a value, too: that borrows it where it can.
+        while let Some(entry) = entries.next_entry::<Node<'de>, Node<'de>>()? {
+            if let (Node::Text(name), value) = entry {
+                fields.push((name, value));
+            }
         }
         Ok(Node::Object(fields))
     }

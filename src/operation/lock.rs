@@ -8,9 +8,7 @@ use rustix::fs::{FlockOperation, OFlags};
 use rustix::io::Errno;
 
 use super::error::OperationLeaseError;
-use super::file::{
-    CAUTIOUS, Directory, FILE_MODE, Identity, check_file, io_error, permissions, unsafe_path,
-};
+use super::file::{CAUTIOUS, Directory, FILE_MODE, Identity, io_error, permissions};
 
 pub(super) const LOCK_NAME: &str = ".repository.lock";
 
@@ -162,7 +160,7 @@ fn try_lock(fd: &OwnedFd, directory: &Directory) -> Result<bool, OperationLeaseE
 fn check(fd: &OwnedFd, directory: &Directory) -> Result<Identity, OperationLeaseError> {
     let path = || directory.join(LOCK_NAME);
     let stat = rustix::fs::fstat(fd).map_err(|errno| io_error("look at", path(), errno))?;
-    check_file(&stat).map_err(unsafe_path(path()))?;
+    directory.check_file(LOCK_NAME, &stat)?;
     if permissions(&stat) != FILE_MODE {
         rustix::fs::fchmod(fd, FILE_MODE)
             .map_err(|errno| io_error("restrict the mode of", path(), errno))?;

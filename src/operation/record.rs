@@ -96,7 +96,7 @@ impl Record {
     }
 }
 
-fn decode_lease(mut fields: Fields) -> Result<OperationOwnerLease, RecordFault> {
+fn decode_lease(mut fields: Fields<'_>) -> Result<OperationOwnerLease, RecordFault> {
     let lease = OperationOwnerLease::new(
         fields.identifier("operation_id")?,
         fields.identifier("scope_ref")?,

@@ -8,7 +8,7 @@ use rustix::fs::{AtFlags, OFlags};
 use rustix::io::Errno;
 
 use super::error::OperationLeaseError;
-use super::file::{CAUTIOUS, Directory, FILE_MODE, check_file, io_error, unsafe_path};
+use super::file::{CAUTIOUS, Directory, FILE_MODE, io_error};
 use super::lock::{LOCK_NAME, RepositoryLock};
 
 /// Puts `new` in the place of `old` (the bytes now there, or `None`), durably.
@@ -162,7 +162,7 @@ pub(super) fn sweep(
             continue;
         };
         // No writer makes links or FIFOs: whoever put one there is told, and finds it untouched.
-        check_file(&stat).map_err(unsafe_path(directory.join(name)))?;
+        directory.check_file(name, &stat)?;
         rustix::fs::unlinkat(directory, name, AtFlags::empty())
             .map_err(|errno| io_error("remove", directory.join(name), errno))?;
     }
