@@ -5,6 +5,7 @@ mod support;
 
 use std::fs::{self, File};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Barrier, mpsc};
 use std::thread;
@@ -20,7 +21,7 @@ use leasehold::operation::{
 };
 use support::{Fixture, at, lease, names, operation, owner, scope, token};
 
-fn mode(path: &std::path::Path) -> u32 {
+fn mode(path: &Path) -> u32 {
     fs::symlink_metadata(path).unwrap().permissions().mode() & 0o7777
 }
 
@@ -508,6 +509,16 @@ fn a_waiter_gets_the_lock_when_it_is_released() {
     });
 }
 
+/// How many files of this process are open at a path.
+fn handles_on(path: &Path) -> usize {
+    fs::read_dir("/proc/self/fd")
+        .unwrap()
+        .filter(|entry| {
+            fs::read_link(entry.as_ref().unwrap().path()).is_ok_and(|open| open == path)
+        })
+        .count()
+}
+
 #[test]
 fn a_lock_that_was_replaced_while_waiting_is_not_mistaken_for_the_lock() {
     let it = Fixture::new();
@@ -517,6 +528,10 @@ fn a_lock_that_was_replaced_while_waiting_is_not_mistaken_for_the_lock() {
     old.lock().unwrap();
     thread::scope(|scope| {
         let waiter = scope.spawn(|| it.leases.acquire(&lease(1, 0, 10), at(0)));
+        // On Linux it shows when the waiter has the old file open.
+        while cfg!(target_os = "linux") && handles_on(&it.storage().lock_path()) < 2 {
+            thread::yield_now();
+        }
         fs::remove_file(it.storage().lock_path()).unwrap();
         let new = File::create(it.storage().lock_path()).unwrap();
         drop(old);
@@ -555,6 +570,14 @@ fn a_directory_moved_away_is_noticed() {
         Observation::Absent
     );
     let _ = it.leases.acquire(&lease(2, 1, 10), at(1)).unwrap();
+    // The same with another directory in the place of the first.
+    fs::rename(it.journals(), it.root.path().join("second")).unwrap();
+    fs::create_dir(it.journals()).unwrap();
+    assert_eq!(
+        it.leases.inspect(&scope(1), &operation(1), at(1)).unwrap(),
+        Observation::Absent
+    );
+    let _ = it.leases.acquire(&lease(3, 1, 10), at(1)).unwrap();
     let locked = it.storage().lock().unwrap();
     fs::rename(it.journals(), it.root.path().join("away too")).unwrap();
     let error = locked

@@ -288,21 +288,23 @@ fn the_very_first_question_after_a_suspend_is_answered_with_no() {
 #[test]
 fn a_late_renewal_revives_nothing_and_is_released_all_the_same() {
     let memory = Memory::default();
-    let (supervisor, boot, wall) = supervisor(&memory);
+    let (supervisor, boot, _) = supervisor(&memory);
     let heard = attempts(&memory);
     let (open, gate) = mpsc::channel();
     *memory.gate.lock() = Some(gate);
     let run = run(&supervisor, |held| {
         boot.advance(LEASE / 3);
-        // The renewal is on its way and hangs beyond the trust; by the wall clock it is in time to succeed.
         while memory.gate.try_lock().is_some() {
-            std::thread::yield_now();
+            thread::yield_now();
         }
-        boot.advance(LEASE);
-        *wall.lock() -= TimeDelta::from_std(LEASE).unwrap();
+        // The renewal is on its way and hangs until the old lease has lapsed; the new one would be good for a while.
+        boot.advance(LEASE * 2 / 3);
         open.send(()).unwrap();
         heard.recv_timeout(PATIENCE).unwrap();
         assert_eq!(memory.renewals.load(Ordering::SeqCst), 1);
+        while held.lease() != memory.recorded().unwrap() {
+            thread::yield_now();
+        }
         assert!(!held.is_held());
         drop(open);
     });
