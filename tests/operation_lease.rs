@@ -6,8 +6,7 @@ mod support;
 use chrono::{DateTime, TimeDelta, Utc};
 use leasehold::operation::{
     InvalidInstant, OperationConflictScopeReference, OperationId, OperationLeaseError as Error,
-    OperationLeaseRepository, OperationLeaseResult as Outcome, OperationLeaseToken,
-    OperationOwnerLease, OwnerId,
+    OperationLeaseResult as Outcome, OperationLeaseToken, OperationOwnerLease, OwnerId,
 };
 use support::{Fixture, at, lease, operation, owner, scope, token};
 
