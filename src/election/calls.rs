@@ -10,7 +10,8 @@ use super::retry::Budget;
 use super::rule::{Claim, Decision, Standing, decide};
 use super::store::{Args, Glance, Lock, Store};
 use super::{
-    ElectionCandidate, ElectionError, ElectionLeader, Ending, Expire, Leader, TenureRecord, model,
+    ElectionCandidate, ElectionError, ElectionLeader, Ending, Expire, Leader, TenureRecord, Term,
+    model,
 };
 
 /// The input of one call, checked.
@@ -151,12 +152,7 @@ fn decide_locked<S: Store>(
     row_exists: bool,
 ) -> Result<Uuid, ElectionError> {
     let args = call.args();
-    if !row_exists {
-        store.ensure_row(&args)?;
-    }
-    let Lock::Taken(standing) = store.lock(&args)? else {
-        return Err(call.row_is_locked());
-    };
+    let standing = lock(store, call, row_exists)?;
     let leader = match decide(standing, call.me, Claim::Identity) {
         Decision::Follow(leader) => leader,
         Decision::Renew => {
@@ -178,11 +174,95 @@ fn decide_locked<S: Store>(
     Ok(leader)
 }
 
+/// Locks the leader row; makes it exist first, since a row that is missing cannot be locked.
+fn lock<S: Store>(
+    store: &mut S,
+    call: &Call<'_>,
+    row_exists: bool,
+) -> Result<Standing, ElectionError> {
+    let args = call.args();
+    if !row_exists {
+        store.ensure_row(&args)?;
+    }
+    match store.lock(&args)? {
+        Lock::Taken(standing) => Ok(standing),
+        Lock::Busy | Lock::Absent => Err(call.row_is_locked()),
+    }
+}
+
+/// Takes the lease for a guard if it is free, and gives its term; `last` is the term the same
+/// guard held before, if any.
+pub(crate) fn claim<S: Store>(
+    store: &mut S,
+    call: &Call<'_>,
+    last: Option<Term>,
+    row_exists: bool,
+) -> Result<Option<Term>, ElectionError> {
+    store.in_transaction(|store| {
+        let standing = lock(store, call, row_exists)?;
+        match decide(standing, call.me, Claim::Guard { last }) {
+            Decision::Take => {
+                let term = take(store, call, standing)?;
+                store.beat(&call.args())?;
+                Ok(Some(term))
+            }
+            Decision::Renew | Decision::Follow(_) => Ok(None),
+        }
+    })
+}
+
+/// Ends a guard's campaign: releases its tenure, if that is still current, and its registration.
+pub(crate) fn leave<S: Store>(
+    store: &mut S,
+    call: &Call<'_>,
+    term: Option<Term>,
+) -> Result<(), ElectionError> {
+    store.in_transaction(|store| {
+        let args = call.args();
+        if let Some(term) = term {
+            if matches!(store.lock(&args)?, Lock::Busy) {
+                return Err(call.row_is_locked());
+            }
+            store.release(&Args {
+                term: term.get(),
+                text: Ending::Resigned.as_stored(),
+                ..args
+            })?;
+        }
+        Ok(store.withdraw(&args)?)
+    })
+}
+
+/// Refuses, inside the caller's transaction, unless the tenure is current; if it is, no other can
+/// begin before that transaction ends.
+pub(crate) fn fence<S: Store>(
+    store: &mut S,
+    call: &Call<'_>,
+    term: Term,
+) -> Result<(), ElectionError> {
+    let args = Args {
+        term: term.get(),
+        ..call.args()
+    };
+    if store.fence(&args)? {
+        return Ok(());
+    }
+    Err(ElectionError::NotLeader {
+        ns: call.ns().to_owned(),
+        candidate_id: call.me,
+        term,
+    })
+}
+
 /// Acquires the locked lease under the next term.
 ///
 /// The history is asked as well as the row: a row that was deleted or made anew by something else
 /// has forgotten its term.
-fn take<S: Store>(store: &mut S, call: &Call<'_>, standing: Standing) -> Result<(), ElectionError> {
+fn take<S: Store>(
+    store: &mut S,
+    call: &Call<'_>,
+    standing: Standing,
+) -> Result<Term, ElectionError> {
     let args = call.args();
     let last = store.last_term(&args)?.max(standing.term());
     let next = last.next().ok_or_else(|| ElectionError::Corrupt {
@@ -194,7 +274,8 @@ fn take<S: Store>(store: &mut S, call: &Call<'_>, standing: Standing) -> Result<
         term: next.get(),
         ..args
     };
-    Ok(store.take(&args, last)?)
+    store.take(&args, last)?;
+    Ok(next)
 }
 
 pub(crate) fn register<S: Store>(store: &mut S, call: &Call<'_>) -> Result<(), ElectionError> {

@@ -7,9 +7,9 @@ use super::store::Store;
 ///
 /// Implemented for `PgConnection`, `MysqlConnection` and `SqliteConnection`, each with the feature
 /// of its name, and for diesel's pooled connections of them. It cannot be implemented elsewhere.
-pub trait ElectionConnection: sealed::Connection {}
+pub trait ElectionConnection: diesel::Connection + sealed::Connection {}
 
-impl<C: sealed::Connection> ElectionConnection for C {}
+impl<C: diesel::Connection + sealed::Connection> ElectionConnection for C {}
 
 pub(crate) mod sealed {
     use super::*;

@@ -112,6 +112,27 @@ pub enum ElectionError {
         term: Term,
     },
 
+    /// A guard gave its lease up and the database did not confirm it in time.
+    #[error(
+        "candidate {candidate_id} resigned from namespace {ns:?}, which the database did not \
+         confirm within {waited:?}; a lease that it held runs out by itself"
+    )]
+    NotReleased {
+        /// The namespace.
+        ns: String,
+        /// The candidate that resigned.
+        candidate_id: Uuid,
+        /// How long the call waited.
+        waited: Duration,
+    },
+
+    /// No thread could be started to keep the lease. Nothing was written.
+    #[error("the heartbeat thread cannot be started: {source}; no lease was taken")]
+    Thread {
+        /// What the system reported.
+        source: std::io::Error,
+    },
+
     /// Another session kept the leader row locked for the whole time budget of the call.
     #[error(
         "the leader row of namespace {ns:?} stayed locked for {waited:?}; try again, and look for \

@@ -6,6 +6,7 @@ use uuid::Uuid;
 
 use super::calls::{self, Call};
 use super::connection::sealed::Migratable;
+use super::heartbeat::Heartbeat;
 use super::pool::{Open, Opening, Pool};
 use super::url::DatabaseUrl;
 use super::{
@@ -38,6 +39,7 @@ pub struct Election {
 
 struct Inner {
     pool: AnyPool,
+    heartbeat: Arc<Heartbeat>,
     url: DatabaseUrl,
     /// Microseconds; zero follows the process default.
     expire: AtomicU64,
@@ -222,7 +224,11 @@ impl Election {
         Ok(Call::by(name, me, ns, self.expire())?.within(self.inner.statement_timeout))
     }
 
-    fn expire(&self) -> Expire {
+    pub(crate) fn beats(&self) -> &Arc<Heartbeat> {
+        &self.inner.heartbeat
+    }
+
+    pub(crate) fn expire(&self) -> Expire {
         match self.inner.expire.load(Ordering::Relaxed) {
             0 => Expire::process_default(),
             micros => Expire::from_micros(micros),
@@ -334,21 +340,29 @@ impl ElectionBuilder {
                 .unwrap_or((lease / 4).clamp(Duration::from_secs(2), Duration::from_secs(10))),
             prepared_statements: self.prepared_statements,
         };
-        let pool = match &url {
+        let (pool, heartbeat) = match &url {
             #[cfg(feature = "postgres")]
             DatabaseUrl::Postgres(_) => {
-                AnyPool::Postgres(open(opening, self.pool_size, self.migrate)?)
+                let (pool, heartbeat) = open(opening, lease, self.pool_size, self.migrate)?;
+                (AnyPool::Postgres(pool), heartbeat)
             }
             #[cfg(feature = "mysql")]
-            DatabaseUrl::Mysql(_) => AnyPool::Mysql(open(opening, self.pool_size, self.migrate)?),
+            DatabaseUrl::Mysql(_) => {
+                let (pool, heartbeat) = open(opening, lease, self.pool_size, self.migrate)?;
+                (AnyPool::Mysql(pool), heartbeat)
+            }
             #[cfg(feature = "sqlite")]
-            DatabaseUrl::Sqlite(_) => AnyPool::Sqlite(open(opening, self.pool_size, self.migrate)?),
+            DatabaseUrl::Sqlite(_) => {
+                let (pool, heartbeat) = open(opening, lease, self.pool_size, self.migrate)?;
+                (AnyPool::Sqlite(pool), heartbeat)
+            }
             #[allow(unreachable_patterns)]
             other => return Err(not_built_in(other)),
         };
         Ok(Election {
             inner: Arc::new(Inner {
                 pool,
+                heartbeat,
                 url,
                 expire: AtomicU64::new(expire.map_or(0, |expire| expire.micros() as u64)),
                 statement_timeout: self.statement_timeout,
@@ -361,16 +375,22 @@ impl ElectionBuilder {
 /// that never has a connection.
 fn open<C: Open + Migratable>(
     opening: Opening,
+    lease: Duration,
     pool_size: u32,
     migrate: bool,
-) -> Result<Pool<C>, ElectionError> {
+) -> Result<(Pool<C>, Arc<Heartbeat>), ElectionError> {
     let mut conn = C::open(&opening)?;
     if migrate {
         conn.migrate()?;
     } else {
         migrate::check(&mut conn)?;
     }
-    Ok(Pool::new(opening, pool_size))
+    let for_beats = Opening {
+        statement_timeout: (lease / 4).min(opening.statement_timeout),
+        ..opening.clone()
+    };
+    let heartbeat = Heartbeat::new::<C>(for_beats);
+    Ok((Pool::new(opening, pool_size), heartbeat))
 }
 
 fn check<T: PartialOrd + std::fmt::Debug>(

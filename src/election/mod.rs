@@ -1,17 +1,24 @@
 //! Leader election with leases and namespaces, on the SQL database an application already has.
 
 mod calls;
+mod campaign;
 mod classify;
 mod connection;
 mod error;
+mod event;
 mod expire;
+mod fence;
+mod guard;
 mod handle;
+mod heartbeat;
 mod migrate;
 mod model;
 mod namespace;
 mod pool;
 mod retry;
 mod rule;
+mod seat;
+mod settings;
 mod store;
 mod term;
 mod url;
@@ -24,6 +31,8 @@ use expire::Expire;
 
 pub use connection::ElectionConnection;
 pub use error::ElectionError;
+pub use event::{Event, Lost};
+pub use guard::{LeaderGuard, LeaderGuardBuilder};
 pub use handle::{Election, ElectionBuilder};
 #[cfg(feature = "mysql")]
 pub use migrate::MYSQL_MIGRATIONS;
@@ -32,6 +41,7 @@ pub use migrate::POSTGRES_MIGRATIONS;
 #[cfg(feature = "sqlite")]
 pub use migrate::SQLITE_MIGRATIONS;
 pub use model::{ElectionCandidate, ElectionLeader, Ending, Leader, TenureRecord};
+pub use seat::Tenure;
 pub use term::Term;
 
 /// Acquires or renews leadership, and says who leads after this call.

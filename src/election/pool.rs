@@ -19,7 +19,20 @@ pub(crate) struct Opening {
 
 /// A connection that can be opened from a URL.
 pub(crate) trait Open: Store + Send + 'static {
+    /// Whether a release is told to those who listen.
+    const NOTIFIES: bool = false;
+
     fn open(opening: &Opening) -> Result<Self, ElectionError>;
+
+    /// A connection for the heartbeat, which hears of releases where it can.
+    fn open_for_beats(opening: &Opening) -> Result<Self, ElectionError> {
+        Self::open(opening)
+    }
+
+    /// The namespaces that were released since the last call; does not wait.
+    fn heard(&mut self) -> Result<Vec<String>, ElectionError> {
+        Ok(Vec::new())
+    }
 }
 
 /// Opens connections for r2d2.
@@ -129,6 +142,23 @@ impl<C: Open> Pool<C> {
 
 #[cfg(feature = "postgres")]
 impl Open for diesel::pg::PgConnection {
+    const NOTIFIES: bool = true;
+
+    fn open_for_beats(opening: &Opening) -> Result<Self, ElectionError> {
+        use diesel::connection::SimpleConnection;
+
+        let mut conn = Self::open(opening)?;
+        if opening.prepared_statements {
+            conn.batch_execute("LISTEN gemstone_election")?;
+        }
+        Ok(conn)
+    }
+
+    fn heard(&mut self) -> Result<Vec<String>, ElectionError> {
+        let heard = self.notifications_iter().map(|heard| Ok(heard?.payload));
+        heard.collect()
+    }
+
     fn open(opening: &Opening) -> Result<Self, ElectionError> {
         use diesel::connection::{CacheSize, SimpleConnection};
         use diesel::prelude::*;
@@ -173,6 +203,18 @@ fn with_connect_limits(url: &str, timeout: Duration) -> String {
 
 #[cfg(feature = "mysql")]
 impl Open for diesel::mysql::MysqlConnection {
+    fn open_for_beats(opening: &Opening) -> Result<Self, ElectionError> {
+        // The client library waits without bound for a server that does not answer.
+        if let DatabaseUrl::Mysql(url) = &opening.url
+            && let Some(address) = super::url::tcp_address(url)
+            && let Err(error) = greets(&address, opening.statement_timeout)
+        {
+            let error = diesel::ConnectionError::BadConnection(error.to_string());
+            return Err(opening.url.connect_error(error));
+        }
+        Self::open(opening)
+    }
+
     fn open(opening: &Opening) -> Result<Self, ElectionError> {
         use diesel::connection::{CacheSize, SimpleConnection};
         use diesel::prelude::*;
@@ -192,8 +234,54 @@ impl Open for diesel::mysql::MysqlConnection {
         if !opening.prepared_statements {
             conn.set_prepared_statement_cache_size(CacheSize::Disabled);
         }
+        check_client_library(&mut conn, opening)?;
         Ok(conn)
     }
+}
+
+/// Some versions of MariaDB's client library (3.3.19 and 3.4.9 among them, its bug CONC-821) hand
+/// the first text of a prepared statement over as empty. Every answer would then be wrong.
+#[cfg(feature = "mysql")]
+fn check_client_library(
+    conn: &mut diesel::mysql::MysqlConnection,
+    opening: &Opening,
+) -> Result<(), ElectionError> {
+    use super::store::{Args, Session};
+
+    let args = Args {
+        text: "as sent",
+        ..Args::default()
+    };
+    let echo = conn.texts("SELECT CAST({text} AS CHAR(20))", &args)?;
+    if echo == ["as sent"] {
+        return Ok(());
+    }
+    Err(opening
+        .url
+        .connect_error(diesel::ConnectionError::BadConnection(
+            "the MariaDB client library returns texts empty (its bug CONC-821); update libmariadb"
+                .into(),
+        )))
+}
+
+/// Whether a server accepts and, as a MySQL server does, speaks first, both in time.
+#[cfg(feature = "mysql")]
+fn greets(address: &str, timeout: Duration) -> std::io::Result<()> {
+    use std::io::{Error, ErrorKind, Read};
+    use std::net::{TcpStream, ToSocketAddrs};
+
+    let mut last = Error::new(ErrorKind::NotFound, "the host has no address");
+    for address in address.to_socket_addrs()? {
+        let greeting = TcpStream::connect_timeout(&address, timeout).and_then(|mut stream| {
+            stream.set_read_timeout(Some(timeout))?;
+            stream.read_exact(&mut [0])
+        });
+        match greeting {
+            Ok(()) => return Ok(()),
+            Err(error) => last = error,
+        }
+    }
+    Err(last)
 }
 
 #[cfg(feature = "sqlite")]

@@ -29,6 +29,9 @@ pub enum Standing {
 pub(crate) enum Claim {
     /// The candidate id alone, as `elect` is documented: whoever bears it holds what it holds.
     Identity,
+    /// A guard that does not lead. Another guard may bear the same id, so a live lease is its own
+    /// only under the term it held `last`, which nobody else was ever given.
+    Guard { last: Option<Term> },
 }
 
 /// What the caller may do now.
@@ -45,9 +48,14 @@ pub(crate) enum Decision {
 /// The whole rule. A live lease belongs to its holder; anything else is free.
 pub(crate) fn decide(standing: Standing, me: Uuid, claim: Claim) -> Decision {
     match (standing, claim) {
-        (Standing::Vacant { .. } | Standing::Lapsed { .. }, Claim::Identity) => Decision::Take,
-        (Standing::Held { by, .. }, Claim::Identity) if by == me => Decision::Renew,
-        (Standing::Held { by, .. }, Claim::Identity) => Decision::Follow(by),
+        (Standing::Vacant { .. } | Standing::Lapsed { .. }, _) => Decision::Take,
+        (Standing::Held { by, .. }, _) if by != me => Decision::Follow(by),
+        (Standing::Held { .. }, Claim::Identity) => Decision::Renew,
+        // It has given this tenure up already, so what follows is another tenure.
+        (Standing::Held { term, .. }, Claim::Guard { last }) if last == Some(term) => {
+            Decision::Take
+        }
+        (Standing::Held { .. }, Claim::Guard { .. }) => Decision::Follow(me),
     }
 }
 
@@ -65,6 +73,57 @@ impl Standing {
         match self {
             Standing::Held { by, .. } => Some(by),
             Standing::Vacant { .. } | Standing::Lapsed { .. } => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn term(term: i64) -> Term {
+        Term::from_stored(term).unwrap()
+    }
+
+    #[test]
+    fn a_live_lease_is_only_ever_its_holders() {
+        let (me, other) = (Uuid::from_u128(1), Uuid::from_u128(2));
+        let remaining = Duration::from_micros(1);
+        let held = |by| Standing::Held {
+            by,
+            term: term(5),
+            remaining,
+        };
+        let free = [
+            Standing::Vacant { term: term(5) },
+            Standing::Lapsed {
+                by: me,
+                term: term(5),
+            },
+            Standing::Lapsed {
+                by: other,
+                term: term(5),
+            },
+        ];
+        let guards = [None, Some(term(4)), Some(term(5))].map(|last| Claim::Guard { last });
+        for claim in [Claim::Identity].into_iter().chain(guards) {
+            for standing in free {
+                assert_eq!(
+                    decide(standing, me, claim),
+                    Decision::Take,
+                    "{standing:?} {claim:?}"
+                );
+            }
+            assert_eq!(
+                decide(held(other), me, claim),
+                Decision::Follow(other),
+                "{claim:?}"
+            );
+        }
+        assert_eq!(decide(held(me), me, Claim::Identity), Decision::Renew);
+        let expected = [Decision::Follow(me), Decision::Follow(me), Decision::Take];
+        for (claim, expected) in guards.into_iter().zip(expected) {
+            assert_eq!(decide(held(me), me, claim), expected, "{claim:?}");
         }
     }
 }

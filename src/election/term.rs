@@ -12,6 +12,8 @@ use std::fmt;
 pub struct Term(i64);
 
 impl Term {
+    pub(crate) const ZERO: Term = Term(0);
+
     /// The term a stored integer stands for; `None` for one that was never issued.
     pub(crate) fn from_stored(stored: i64) -> Option<Term> {
         (stored >= 0).then_some(Term(stored))

@@ -104,6 +104,22 @@ impl std::fmt::Debug for DatabaseUrl {
     }
 }
 
+/// Host and port of a server URL; `None` where the client library uses a socket of the machine.
+#[cfg(feature = "mysql")]
+pub(crate) fn tcp_address(url: &str) -> Option<String> {
+    let (_, rest) = url.split_once("://")?;
+    let authority = rest.split(['/', '?', '#']).next()?;
+    let host = authority
+        .rsplit_once('@')
+        .map_or(authority, |(_, host)| host);
+    let (name, port) = match host.rsplit_once(':') {
+        Some((name, port)) if !port.ends_with(']') => (name, port),
+        _ => (host, "3306"),
+    };
+    let local = name.is_empty() || name == "localhost" || rest.contains("unix_socket=");
+    (!local).then(|| format!("{name}:{port}"))
+}
+
 /// Whether a failed connection will fail the same way until someone changes something.
 pub(crate) fn is_final(error: &ConnectionError) -> bool {
     const FINAL: &[&str] = &[

@@ -13,6 +13,8 @@ mod session;
 mod sqlite;
 mod statement;
 
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 use std::time::Duration;
 
 use diesel::QueryResult;
@@ -57,6 +59,13 @@ pub struct Statements {
     candidates: &'static str,
     leader_row: &'static str,
     history: &'static str,
+    /// Refreshes many candidates, the JSON array `text` of [`Ask`]s.
+    beat_all: &'static str,
+    /// The leader rows of the namespaces in `text`, without a lock.
+    look_all: &'static str,
+    /// Holds the leader row against a change of leader until the transaction ends, and gives a row
+    /// if the tenure is current.
+    fence: &'static str,
     /// Whether the table named `text` has the column named `me`: 0 or 1.
     has_column: &'static str,
 }
@@ -70,6 +79,22 @@ pub struct Glance {
     pub renewed: bool,
     /// Microseconds left of the caller's registration; `None` when it has none.
     pub registration_left: Option<i64>,
+}
+
+/// One tenure, or one candidate, of a statement about many.
+#[derive(Debug, Clone, serde::Serialize)]
+pub struct Ask {
+    pub ns: Arc<str>,
+    pub me: Uuid,
+    pub term: i64,
+    /// Microseconds.
+    pub expire: i64,
+}
+
+fn as_json<A: serde::Serialize>(asks: &[A]) -> Result<String, ElectionError> {
+    serde_json::to_string(asks).map_err(|error| {
+        ElectionError::from(diesel::result::Error::SerializationError(Box::new(error)))
+    })
 }
 
 /// What an attempt to lock the leader row gives.
@@ -162,6 +187,7 @@ pub trait Store: Session {
             return Ok(false);
         }
         self.execute(Self::SQL.end_tenure, args)?;
+        self.notify(args)?;
         Ok(true)
     }
 
@@ -171,6 +197,45 @@ pub trait Store: Session {
 
     fn withdraw(&mut self, args: &Args<'_>) -> QueryResult<()> {
         self.execute(Self::SQL.withdraw, args).map(drop)
+    }
+
+    /// Extends the leases of many tenures, and refreshes their candidates: one commit. Gives the
+    /// namespaces in which it did; in the others the tenure is over, or the row locked.
+    fn renew_all(&mut self, asks: &[Ask]) -> Result<Vec<String>, ElectionError>;
+
+    fn beat_all(&mut self, asks: &[Ask]) -> Result<(), ElectionError> {
+        let args = Args {
+            text: &as_json(asks)?,
+            ..Args::default()
+        };
+        Ok(self.execute(Self::SQL.beat_all, &args).map(drop)?)
+    }
+
+    /// Who leads in each of many namespaces; none for one that has no row.
+    fn look_all(
+        &mut self,
+        asks: &[Ask],
+    ) -> Result<HashMap<String, Result<Standing, ElectionError>>, ElectionError> {
+        let args = Args {
+            text: &as_json(asks)?,
+            ..Args::default()
+        };
+        let rows = self.raw_rows(Self::SQL.look_all, &args)?;
+        let read = |(ns, leader, _, remaining, _, term): RawRow| {
+            let standing = standing(&(leader, term, remaining, 0, None), &ns);
+            (ns, standing)
+        };
+        Ok(rows.into_iter().map(read).collect())
+    }
+
+    fn fence(&mut self, args: &Args<'_>) -> QueryResult<bool> {
+        self.texts(Self::SQL.fence, args)
+            .map(|rows| !rows.is_empty())
+    }
+
+    /// Tells those who listen that a namespace has become vacant; with the commit.
+    fn notify(&mut self, _: &Args<'_>) -> QueryResult<()> {
+        Ok(())
     }
 
     fn list(&mut self, args: &Args<'_>) -> Result<Vec<Uuid>, ElectionError> {
@@ -196,6 +261,40 @@ pub trait Store: Session {
     fn tenure_rows(&mut self, args: &Args<'_>) -> QueryResult<Vec<RawRow>> {
         self.raw_rows(Self::SQL.history, args)
     }
+}
+
+/// [`Store::renew_all`] where it takes several statements: `renewable` says, with the rows locked,
+/// which tenures are current, and `extend` extends exactly those.
+#[cfg(any(feature = "mysql", feature = "sqlite"))]
+fn renew_in_steps<S: Store>(
+    store: &mut S,
+    asks: &[Ask],
+    renewable: impl FnOnce(&mut S, &Args<'_>) -> QueryResult<Vec<String>>,
+    extend: &str,
+) -> Result<Vec<String>, ElectionError> {
+    store.in_transaction(|store| {
+        let json = as_json(asks)?;
+        let renewed = renewable(
+            store,
+            &Args {
+                text: &json,
+                ..Args::default()
+            },
+        )?;
+        let current: HashSet<&str> = renewed.iter().map(String::as_str).collect();
+        let current: Vec<&Ask> = asks
+            .iter()
+            .filter(|ask| current.contains(&*ask.ns))
+            .collect();
+        let json = as_json(&current)?;
+        let args = Args {
+            text: &json,
+            ..Args::default()
+        };
+        store.execute(extend, &args)?;
+        store.execute(S::SQL.beat_all, &args)?;
+        Ok(renewed)
+    })
 }
 
 fn standing(row: &RawSighting, ns: &str) -> Result<Standing, ElectionError> {

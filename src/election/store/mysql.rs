@@ -3,13 +3,26 @@
 //! `UTC_TIMESTAMP(6)` is the start of the statement, so a lock is always taken by an earlier
 //! statement than the one that reads the clock. It needs no time zone of the session.
 
+use std::collections::HashSet;
+
 use diesel::connection::SimpleConnection;
 use diesel::mysql::MysqlConnection;
 use diesel::prelude::*;
 use diesel_migrations::EmbeddedMigrations;
 
-use super::{Args, ElectionError, RawSighting, Session, Statements, Store};
+use super::{Args, Ask, ElectionError, RawSighting, Session, Statements, Store, renew_in_steps};
 use crate::election::migrate::{MYSQL_MIGRATIONS, Migrate};
+
+/// The rows of the JSON array `text`.
+macro_rules! asked {
+    () => {
+        "JSON_TABLE({text}, '$[*]' COLUMNS (
+            ns VARCHAR(255) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin PATH '$.ns',
+            me VARCHAR(36) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin PATH '$.me',
+            term BIGINT PATH '$.term',
+            expire BIGINT PATH '$.expire')) AS asked"
+    };
+}
 
 static SQL: Statements = Statements {
     look: "\
@@ -136,6 +149,36 @@ static SQL: Statements = Statements {
         ORDER BY term DESC
         LIMIT {expire}",
 
+    beat_all: concat!(
+        "\
+        INSERT INTO gemstone_election_candidate (ns, candidate_id, last_heartbeat_at, expires_at)
+        SELECT asked.ns, asked.me, UTC_TIMESTAMP(6),
+               TIMESTAMPADD(MICROSECOND, asked.expire, UTC_TIMESTAMP(6))
+        FROM ",
+        asked!(),
+        "
+        ON DUPLICATE KEY UPDATE
+            last_heartbeat_at = VALUES(last_heartbeat_at), expires_at = VALUES(expires_at)"
+    ),
+
+    look_all: concat!(
+        "\
+        SELECT l.ns, l.leader_id, CAST(0 AS SIGNED),
+               TIMESTAMPDIFF(MICROSECOND, UTC_TIMESTAMP(6), l.lease_expires_at),
+               CAST(NULL AS CHAR), l.term
+        FROM ",
+        asked!(),
+        "
+        JOIN gemstone_election_leader AS l ON l.ns = asked.ns"
+    ),
+
+    fence: "\
+        SELECT ns
+        FROM gemstone_election_leader
+        WHERE ns = {ns} AND leader_id = {me} AND term = {term}
+          AND lease_expires_at > UTC_TIMESTAMP(6)
+        LOCK IN SHARE MODE",
+
     has_column: "\
         SELECT COUNT(*)
         FROM information_schema.columns
@@ -145,6 +188,38 @@ static SQL: Statements = Statements {
 /// Takes the row lock, or finds it taken, without waiting.
 const LOCK: &str = "\
     SELECT ns FROM gemstone_election_leader WHERE ns = {ns} FOR UPDATE SKIP LOCKED";
+
+const LOCK_ALL: &str = concat!(
+    "SELECT l.ns FROM ",
+    asked!(),
+    " JOIN gemstone_election_leader AS l
+        ON l.ns = asked.ns AND l.leader_id = asked.me AND l.term = asked.term
+      FOR UPDATE SKIP LOCKED"
+);
+
+const RENEWABLE: &str = concat!(
+    "SELECT l.ns FROM ",
+    asked!(),
+    " JOIN gemstone_election_leader AS l
+        ON l.ns = asked.ns AND l.leader_id = asked.me AND l.term = asked.term
+      WHERE l.lease_expires_at > UTC_TIMESTAMP(6)"
+);
+
+const EXTEND: &str = concat!(
+    "UPDATE gemstone_election_leader AS l JOIN ",
+    asked!(),
+    " ON l.ns = asked.ns AND l.leader_id = asked.me AND l.term = asked.term
+      SET l.lease_expires_at = TIMESTAMPADD(MICROSECOND, asked.expire, UTC_TIMESTAMP(6)),
+          l.updated_at = UTC_TIMESTAMP(6)"
+);
+
+/// The rows are locked first, without a wait, and judged by a clock that is read afterwards.
+fn renewable(conn: &mut MysqlConnection, args: &Args<'_>) -> QueryResult<Vec<String>> {
+    let locked: HashSet<String> = conn.texts(LOCK_ALL, args)?.into_iter().collect();
+    let mut renewable = conn.texts(RENEWABLE, args)?;
+    renewable.retain(|ns| locked.contains(ns));
+    Ok(renewable)
+}
 
 /// A wait on another session is ended by the server after 2 seconds, and a transaction of our own
 /// sees what is committed: at the default level, a plain read shows an old snapshot.
@@ -162,6 +237,16 @@ impl Store for MysqlConnection {
             return Ok(None);
         }
         self.sighting(SQL.lock, args)
+    }
+
+    fn renew_all(&mut self, asks: &[Ask]) -> Result<Vec<String>, ElectionError> {
+        renew_in_steps(self, asks, renewable, EXTEND)
+    }
+
+    /// The first run takes the lock, the second reads the clock with the lock held.
+    fn fence(&mut self, args: &Args<'_>) -> QueryResult<bool> {
+        self.texts(SQL.fence, args)?;
+        self.texts(SQL.fence, args).map(|rows| !rows.is_empty())
     }
 
     fn in_transaction<T>(

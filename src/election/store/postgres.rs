@@ -9,7 +9,7 @@ use diesel::pg::PgConnection;
 use diesel::prelude::*;
 use diesel_migrations::EmbeddedMigrations;
 
-use super::{Args, ElectionError, Session, Statements, Store};
+use super::{Args, Ask, ElectionError, Session, Statements, Store, as_json};
 use crate::election::migrate::{Migrate, POSTGRES_MIGRATIONS};
 
 static SQL: Statements = Statements {
@@ -165,14 +165,73 @@ static SQL: Statements = Statements {
         ORDER BY term DESC
         LIMIT {expire}",
 
+    beat_all: "\
+        INSERT INTO gemstone_election_candidate (ns, candidate_id, last_heartbeat_at, expires_at)
+        SELECT ns, me, clock_timestamp(), clock_timestamp() + expire * interval '1 microsecond'
+        FROM json_to_recordset(CAST({text} AS json)) AS asked(ns text, me text, expire bigint)
+        ON CONFLICT (ns, candidate_id) DO UPDATE
+        SET last_heartbeat_at = excluded.last_heartbeat_at, expires_at = excluded.expires_at",
+
+    look_all: "\
+        SELECT l.ns, l.leader_id, CAST(0 AS bigint),
+               CASE WHEN isfinite(l.lease_expires_at) THEN CAST(extract(epoch FROM
+                   l.lease_expires_at - clock_timestamp()) * 1000000 AS bigint) END,
+               CAST(NULL AS text), l.term
+        FROM json_to_recordset(CAST({text} AS json)) AS asked(ns text)
+        JOIN gemstone_election_leader AS l ON l.ns = asked.ns",
+
+    // A beat of the same tenure goes on beside it; a takeover, which locks FOR UPDATE, waits.
+    fence: "\
+        WITH held AS MATERIALIZED (
+            SELECT ns, lease_expires_at
+            FROM gemstone_election_leader
+            WHERE ns = {ns} AND leader_id = {me} AND term = {term}
+            FOR KEY SHARE
+        )
+        SELECT ns FROM held WHERE lease_expires_at > clock_timestamp()",
+
     has_column: "\
         SELECT count(*)
         FROM pg_attribute
         WHERE attrelid = to_regclass({text}) AND attname = {me} AND NOT attisdropped",
 };
 
+/// Wakes the followers of the namespace, see `Open::listen`.
+const NOTIFY: &str = "SELECT CAST(pg_notify('gemstone_election', {ns}) AS text)";
+
 /// A wait on another session is ended by the server after this long.
 const BOUND_WAITS: &str = "SET LOCAL lock_timeout = '2s'";
+
+/// Renews many tenures and their candidates: one exchange, one commit. `NO KEY` lets the tenure's
+/// own fenced transactions go on.
+const RENEW_ALL: &str = "\
+    WITH asked AS MATERIALIZED (
+        SELECT ns, me, term, expire
+        FROM json_to_recordset(CAST({text} AS json))
+            AS asked(ns text, me text, term bigint, expire bigint)
+    ), held AS MATERIALIZED (
+        SELECT l.ns, asked.me, asked.term, asked.expire
+        FROM asked
+        JOIN gemstone_election_leader AS l
+          ON l.ns = asked.ns AND l.leader_id = asked.me AND l.term = asked.term
+        WHERE l.lease_expires_at > clock_timestamp()
+        FOR NO KEY UPDATE OF l SKIP LOCKED
+    ), renewed AS (
+        UPDATE gemstone_election_leader AS l
+        SET lease_expires_at = clock_timestamp() + held.expire * interval '1 microsecond',
+            updated_at = clock_timestamp()
+        FROM held
+        WHERE l.ns = held.ns AND l.leader_id = held.me AND l.term = held.term
+          AND l.lease_expires_at > clock_timestamp()
+        RETURNING l.ns, held.me, held.expire
+    ), beat AS (
+        INSERT INTO gemstone_election_candidate (ns, candidate_id, last_heartbeat_at, expires_at)
+        SELECT ns, me, clock_timestamp(), clock_timestamp() + expire * interval '1 microsecond'
+        FROM renewed
+        ON CONFLICT (ns, candidate_id) DO UPDATE
+        SET last_heartbeat_at = excluded.last_heartbeat_at, expires_at = excluded.expires_at
+    )
+    SELECT ns FROM renewed";
 
 impl Store for PgConnection {
     const SQL: &'static Statements = &SQL;
@@ -188,6 +247,18 @@ impl Store for PgConnection {
             conn.batch_execute(BOUND_WAITS)?;
             work(conn)
         })
+    }
+
+    fn renew_all(&mut self, asks: &[Ask]) -> Result<Vec<String>, ElectionError> {
+        let args = Args {
+            text: &as_json(asks)?,
+            ..Args::default()
+        };
+        Ok(self.texts(RENEW_ALL, &args)?)
+    }
+
+    fn notify(&mut self, args: &Args<'_>) -> QueryResult<()> {
+        self.texts(NOTIFY, args).map(drop)
     }
 
     /// Above read committed a plain read shows the transaction's snapshot.

@@ -10,7 +10,7 @@ use diesel::prelude::*;
 use diesel::sqlite::SqliteConnection;
 use diesel_migrations::EmbeddedMigrations;
 
-use super::{ElectionError, Session, Statements, Store};
+use super::{Ask, ElectionError, Session, Statements, Store, renew_in_steps};
 use crate::election::migrate::{Migrate, SQLITE_MIGRATIONS};
 
 /// This instant.
@@ -20,10 +20,19 @@ macro_rules! now {
     };
 }
 
-/// This instant plus the lease duration.
+/// This instant plus a duration in microseconds, by default the lease duration.
 macro_rules! end {
     () => {
-        "strftime('%Y-%m-%d %H:%M:%f000', 'now', printf('+%d.%03d seconds', {expire} / 1000000, {expire} / 1000 % 1000))"
+        end!("{expire}")
+    };
+    ($micros:literal) => {
+        concat!(
+            "strftime('%Y-%m-%d %H:%M:%f000', 'now', printf('+%d.%03d seconds', ",
+            $micros,
+            " / 1000000, ",
+            $micros,
+            " / 1000 % 1000))"
+        )
     };
 }
 
@@ -198,17 +207,73 @@ static SQL: Statements = Statements {
         " LIMIT {expire}"
     ),
 
+    beat_all: concat!(
+        "INSERT INTO gemstone_election_candidate (ns, candidate_id, last_heartbeat_at, expires_at)",
+        " SELECT json_extract(asked.value, '$.ns'), json_extract(asked.value, '$.me'), ",
+        now!(),
+        ", ",
+        end!("json_extract(asked.value, '$.expire')"),
+        " FROM json_each({text}) AS asked",
+        // Without a condition SQLite takes the next ON for that of a join.
+        " WHERE true",
+        " ON CONFLICT (ns, candidate_id) DO UPDATE",
+        " SET last_heartbeat_at = excluded.last_heartbeat_at, expires_at = excluded.expires_at"
+    ),
+
+    look_all: concat!(
+        "SELECT l.ns, l.leader_id, 0, ",
+        until!("l.lease_expires_at"),
+        ", NULL, l.term",
+        " FROM json_each({text}) AS asked",
+        " JOIN gemstone_election_leader AS l ON l.ns = json_extract(asked.value, '$.ns')"
+    ),
+
+    // A write that changes nothing takes the lock of the file for the rest of the transaction.
+    fence: concat!(
+        "UPDATE gemstone_election_leader SET ns = ns",
+        " WHERE ns = {ns} AND leader_id = {me} AND term = {term} AND lease_expires_at > ",
+        now!(),
+        " RETURNING ns"
+    ),
+
     has_column: "\
         SELECT count(*)
         FROM pragma_table_info({text})
         WHERE name = {me}",
 };
 
+const RENEWABLE: &str = concat!(
+    "SELECT l.ns",
+    " FROM json_each({text}) AS asked",
+    " JOIN gemstone_election_leader AS l",
+    " ON l.ns = json_extract(asked.value, '$.ns')",
+    " AND l.leader_id = json_extract(asked.value, '$.me')",
+    " AND l.term = json_extract(asked.value, '$.term')",
+    " WHERE l.lease_expires_at > ",
+    now!()
+);
+
+const EXTEND: &str = concat!(
+    "UPDATE gemstone_election_leader AS l",
+    " SET lease_expires_at = ",
+    end!("json_extract(asked.value, '$.expire')"),
+    ", updated_at = ",
+    now!(),
+    " FROM json_each({text}) AS asked",
+    " WHERE l.ns = json_extract(asked.value, '$.ns')",
+    " AND l.leader_id = json_extract(asked.value, '$.me')",
+    " AND l.term = json_extract(asked.value, '$.term')"
+);
+
 impl Store for SqliteConnection {
     const SQL: &'static Statements = &SQL;
 
     // One lock for the whole file, and no queue before it.
     const PATIENCE: Duration = Duration::from_secs(5);
+
+    fn renew_all(&mut self, asks: &[Ask]) -> Result<Vec<String>, ElectionError> {
+        renew_in_steps(self, asks, |conn, args| conn.texts(RENEWABLE, args), EXTEND)
+    }
 
     fn in_transaction<T>(
         &mut self,
