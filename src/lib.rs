@@ -4,3 +4,5 @@ mod clock;
 mod fork;
 
 pub mod election;
+#[cfg(unix)]
+pub mod operation;
