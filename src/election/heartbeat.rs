@@ -67,6 +67,8 @@ impl Heartbeat {
             wake: Condvar::new(),
         });
         timekeeper().watch(&heartbeat);
+        // If it cannot start now, the first guard tries again, and says so.
+        let _ = timekeeper().start();
         heartbeat
     }
 

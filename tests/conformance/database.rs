@@ -78,6 +78,8 @@ pub struct Fresh {
     _dir: Option<TempDir>,
 }
 
+// The test binaries share this, and each uses a part.
+#[allow(dead_code)]
 impl Fresh {
     pub fn new<C: Database>() -> Fresh {
         let fresh = Fresh::without_tables::<C>();

@@ -13,7 +13,7 @@ mod session;
 mod sqlite;
 mod statement;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -272,6 +272,8 @@ fn renew_in_steps<S: Store>(
     renewable: impl FnOnce(&mut S, &Args<'_>) -> QueryResult<Vec<String>>,
     extend: &str,
 ) -> Result<Vec<String>, ElectionError> {
+    use std::collections::HashSet;
+
     store.in_transaction(|store| {
         let json = as_json(asks)?;
         let renewed = renewable(
