@@ -15,3 +15,4 @@ mod schema;
 mod text;
 mod time;
 mod transactions;
+mod waits;
