@@ -397,8 +397,9 @@ impl Campaigns {
             return;
         }
         let trusted_until = campaign.settings.trusted_until(began);
-        campaign.seat.begin(term, trusted_until);
+        // Who sees that it leads finds the news told.
         campaign.tell(Event::Elected { term });
+        campaign.seat.begin(term, trusted_until);
         self.set_phase(id, Phase::Leading { trusted_until });
         self.schedule_beat(id, began);
         self.expire(now);
