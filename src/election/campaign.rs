@@ -276,7 +276,7 @@ impl Campaigns {
             let leads = matches!(campaign.phase, Phase::Leading { .. });
             if !leads || campaign.last.is_none_or(|term| term.get() != ask.term) {
                 self.schedule_next(*id, now);
-            } else if renewed.contains(&*ask.ns) {
+            } else if renewed.contains(&ask.tenure()) {
                 campaign.failing = false;
                 campaign.register_at = began + campaign.settings.expire / 3;
                 let trusted_until = campaign.settings.trusted_until(began);

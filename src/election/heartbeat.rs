@@ -304,7 +304,7 @@ fn ask<C: Open>(
             let renewed: HashSet<String> = conn.renew_all(&asks)?.into_iter().collect();
             let others: Vec<Ask> = asks
                 .into_iter()
-                .filter(|ask| !renewed.contains(&*ask.ns))
+                .filter(|ask| !renewed.contains(&ask.tenure()))
                 .collect();
             let others = if others.is_empty() {
                 HashMap::new()

@@ -12,6 +12,8 @@ mod session;
 #[cfg(feature = "sqlite")]
 mod sqlite;
 mod statement;
+#[cfg(test)]
+mod tests;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -91,6 +93,14 @@ pub struct Ask {
     pub term: i64,
     /// Microseconds.
     pub expire: i64,
+}
+
+impl Ask {
+    /// What names the tenure in an answer about many: two candidates may ask about one namespace,
+    /// but never under one term.
+    pub(crate) fn tenure(&self) -> String {
+        format!("{} {}", self.term, self.ns)
+    }
 }
 
 fn as_json<A: serde::Serialize>(asks: &[A]) -> Result<String, ElectionError> {
@@ -201,8 +211,8 @@ pub trait Store: Session {
         Ok(self.execute(Self::SQL.withdraw, args).map(drop)?)
     }
 
-    /// Extends the leases of many tenures, and refreshes their candidates: one commit. Gives the
-    /// namespaces in which it did; in the others the tenure is over, or the row locked.
+    /// Extends the leases of many tenures, and refreshes their candidates: one commit. Gives those
+    /// which it extended, see [`Ask::tenure`]; the others are over, or their row is locked.
     fn renew_all(&mut self, asks: &[Ask]) -> Result<Vec<String>, ElectionError>;
 
     /// Registers or refreshes many candidates; one that another session holds is left out, where
@@ -320,7 +330,7 @@ fn renew_in_steps<S: Store>(
         let current: HashSet<&str> = renewed.iter().map(String::as_str).collect();
         let current: Vec<&Ask> = asks
             .iter()
-            .filter(|ask| current.contains(&*ask.ns))
+            .filter(|ask| current.contains(&*ask.tenure()))
             .collect();
         let json = as_json(&current)?;
         let args = Args {

@@ -199,7 +199,7 @@ const LOCK: &str = "\
 // In a small table the server would rather read, and so lock, every row: the order and the index
 // of the join are part of what these statements mean.
 const LOCK_ALL: &str = concat!(
-    "SELECT l.ns FROM ",
+    "SELECT CONCAT(l.term, ' ', l.ns) FROM ",
     asked!(),
     " STRAIGHT_JOIN gemstone_election_leader AS l FORCE INDEX (PRIMARY)
         ON l.ns = asked.ns AND l.leader_id = asked.me AND l.term = asked.term
@@ -207,7 +207,7 @@ const LOCK_ALL: &str = concat!(
 );
 
 const RENEWABLE: &str = concat!(
-    "SELECT l.ns FROM ",
+    "SELECT CONCAT(l.term, ' ', l.ns) FROM ",
     asked!(),
     " STRAIGHT_JOIN gemstone_election_leader AS l FORCE INDEX (PRIMARY)
         ON l.ns = asked.ns AND l.leader_id = asked.me AND l.term = asked.term
@@ -241,7 +241,7 @@ const LOCK_REGISTERED: &str = concat!(registered!(), " FOR UPDATE SKIP LOCKED");
 fn renewable(conn: &mut MysqlConnection, args: &Args<'_>) -> QueryResult<Vec<String>> {
     let locked: HashSet<String> = conn.texts(LOCK_ALL, args)?.into_iter().collect();
     let mut renewable = conn.texts(RENEWABLE, args)?;
-    renewable.retain(|ns| locked.contains(ns));
+    renewable.retain(|tenure| locked.contains(tenure));
     Ok(renewable)
 }
 

@@ -255,7 +255,7 @@ const RENEW_ALL: &str = "\
         FROM held
         WHERE l.ns = held.ns AND l.leader_id = held.me AND l.term = held.term
           AND l.lease_expires_at > clock_timestamp()
-        RETURNING l.ns, held.me, held.expire
+        RETURNING l.ns, l.term, held.me, held.expire
     ), registered AS MATERIALIZED (
         SELECT c.ns, c.candidate_id, renewed.expire
         FROM renewed
@@ -275,7 +275,7 @@ const RENEW_ALL: &str = "\
                           WHERE c.ns = renewed.ns AND c.candidate_id = renewed.me)
         ON CONFLICT (ns, candidate_id) DO NOTHING
     )
-    SELECT ns FROM renewed";
+    SELECT concat(term, ' ', ns) FROM renewed";
 
 impl Store for PgConnection {
     const SQL: &'static Statements = &SQL;
