@@ -290,8 +290,10 @@ impl ElectionBuilder {
         self
     }
 
-    /// How long one call may take, retries included, and after which the server ends a statement:
-    /// 10 ms to 1 hour.
+    /// How long one call tries again, and after which the server ends a statement: 10 ms to 1 hour.
+    ///
+    /// A network that swallows replies, and closes nothing, can hold a call for longer: it waits for
+    /// the driver. A [`LeaderGuard`](super::LeaderGuard) does not.
     ///
     /// Defaults to a quarter of the lease, at least 2 seconds (5 on SQLite) and at most 10.
     pub fn statement_timeout(mut self, timeout: Duration) -> Self {
@@ -303,7 +305,8 @@ impl ElectionBuilder {
     ///
     /// Behind a pooler that gives out sessions by the transaction (PgBouncer's transaction mode),
     /// set `false`: every call then runs in a transaction of its own, and nothing is kept in the
-    /// session.
+    /// session. It is not optional there: with `true` most calls fail with an error that names this
+    /// remedy, but a statement can also meet another one of its name and give that one's answer.
     ///
     /// Defaults to `true`.
     pub fn prepared_statements(mut self, prepared: bool) -> Self {

@@ -226,7 +226,9 @@ pub fn unregister_candidate<C: ElectionConnection>(
 /// Whether a candidate holds an unexpired lease, by the database's clock at the moment of reading.
 ///
 /// The answer is about the past as soon as it is given. To write only while leader, fence the
-/// write.
+/// write, see [`LeaderGuard::transaction`]. Inside a transaction above read committed (the default
+/// of MySQL, and of SQLite once it has read) the row is that of the transaction's snapshot, judged
+/// by the clock of now: ask outside.
 ///
 /// # Errors
 ///
