@@ -8,7 +8,7 @@
 use std::collections::{HashMap, HashSet};
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
@@ -18,6 +18,7 @@ use super::calls::{self, Call};
 use super::campaign::{Campaigns, Id, Step};
 use super::pool::{Open, Opening};
 use super::store::Ask;
+use super::timekeeper::timekeeper;
 use super::{ElectionError, Expire};
 use crate::clock::BootClock;
 use crate::fork::ProcessMark;
@@ -192,7 +193,7 @@ impl Heartbeat {
 
     /// What the timekeeper does: ends tenures, and abandons a thread whose answer is overdue.
     /// Gives the time until it wants to be called again.
-    fn keep_time(self: &Arc<Self>) -> Option<Duration> {
+    pub(super) fn keep_time(self: &Arc<Self>) -> Option<Duration> {
         let mut state = self.state.lock();
         let now = self.clock.now();
         state.campaigns.expire(now);
@@ -334,69 +335,4 @@ fn ask<C: Open>(
 fn call_for<'a>(name: &'static str, ask: &'a Ask) -> Result<Call<'a>, ElectionError> {
     let expire = Expire::from_micros(ask.expire.unsigned_abs());
     Call::by(name, ask.me, Some(&ask.ns), expire)
-}
-
-/// The thread that keeps the time of all guards of the process.
-struct Timekeeper {
-    watched: Mutex<Watched>,
-    wake: Condvar,
-}
-
-#[derive(Default)]
-struct Watched {
-    heartbeats: Vec<Weak<Heartbeat>>,
-    runs: bool,
-}
-
-fn timekeeper() -> &'static Timekeeper {
-    static TIMEKEEPER: Timekeeper = Timekeeper {
-        watched: Mutex::new(Watched {
-            heartbeats: Vec::new(),
-            runs: false,
-        }),
-        wake: Condvar::new(),
-    };
-    &TIMEKEEPER
-}
-
-impl Timekeeper {
-    fn watch(&'static self, heartbeat: &Arc<Heartbeat>) {
-        self.watched
-            .lock()
-            .heartbeats
-            .push(Arc::downgrade(heartbeat));
-    }
-
-    fn start(&'static self) -> io::Result<()> {
-        let mut watched = self.watched.lock();
-        if !watched.runs {
-            let named = thread::Builder::new().name("leasehold-time".to_owned());
-            named.spawn(|| self.run())?;
-            watched.runs = true;
-        }
-        Ok(())
-    }
-
-    /// Under the lock, so that it is heard.
-    fn call(&self) {
-        let _watched = self.watched.lock();
-        self.wake.notify_all();
-    }
-
-    fn run(&self) {
-        let mut watched = self.watched.lock();
-        loop {
-            watched
-                .heartbeats
-                .retain(|heartbeat| heartbeat.strong_count() > 0);
-            let alive = watched.heartbeats.iter().filter_map(Weak::upgrade);
-            match alive.filter_map(|heartbeat| heartbeat.keep_time()).min() {
-                None => self.wake.wait(&mut watched),
-                Some(wait) => {
-                    let wait = wait.clamp(Duration::from_millis(1), Duration::from_secs(1));
-                    self.wake.wait_for(&mut watched, wait);
-                }
-            }
-        }
-    }
 }

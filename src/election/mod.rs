@@ -92,6 +92,7 @@
 //! which all processes that share a file have in common. A step of the database's clock moves the
 //! end of every lease by as much; keep it slewed, as time daemons do.
 
+mod builder;
 mod calls;
 mod campaign;
 mod classify;
@@ -115,6 +116,7 @@ mod seat;
 mod settings;
 mod store;
 mod term;
+mod timekeeper;
 mod url;
 
 use uuid::Uuid;
@@ -123,11 +125,12 @@ use calls::Call;
 use connection::sealed::Migratable;
 use expire::Expire;
 
+pub use builder::ElectionBuilder;
 pub use connection::ElectionConnection;
 pub use error::ElectionError;
 pub use event::{Event, Lost};
 pub use guard::{LeaderGuard, LeaderGuardBuilder};
-pub use handle::{Election, ElectionBuilder};
+pub use handle::Election;
 #[cfg(feature = "mysql")]
 pub use migrate::MYSQL_MIGRATIONS;
 #[cfg(feature = "postgres")]
