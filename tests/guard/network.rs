@@ -57,6 +57,9 @@ fn a_late_reply_extends_nothing_beyond_its_question() {
 /// F20, F42
 #[test]
 fn a_dark_network_ends_leadership_in_time_and_its_healing_brings_it_back() {
+    // The field case is 60 s; the threads pile up, or do not, within a few attempts.
+    let set = std::env::var("LEASEHOLD_TEST_DARK_SECONDS").ok();
+    let darkness = Duration::from_secs(set.map_or(12, |seconds| seconds.parse().unwrap()));
     for url in servers() {
         let lease = Duration::from_secs(3);
         let (proxy, election) = through_proxy(&url, lease);
@@ -68,7 +71,7 @@ fn a_dark_network_ends_leadership_in_time_and_its_healing_brings_it_back() {
         assert_eq!(next_loss(&events), Lost::Unreachable);
         assert!(dark.elapsed() <= lease, "{:?}", dark.elapsed());
         assert!(!guard.is_leader() && !tenure.is_current());
-        while dark.elapsed() < 4 * lease {
+        while dark.elapsed() < darkness {
             assert!(!guard.is_leader());
             assert!(threads() <= 40, "abandoned threads pile up: {}", threads());
             thread::sleep(Duration::from_millis(10));
