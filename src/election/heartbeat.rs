@@ -122,7 +122,7 @@ impl Heartbeat {
             let now = self.clock.now();
             if let Some(step) = state.campaigns.next_step(now) {
                 let ids = step.ids();
-                let overdue = now + state.campaigns.patience();
+                let overdue = now + state.campaigns.patience_with(&ids);
                 state.asked = Some((ids, overdue));
                 return Some(step);
             }
@@ -131,6 +131,9 @@ impl Heartbeat {
             } else if now.saturating_sub(idle_since) > IDLE {
                 state.current = 0;
                 return None;
+            }
+            if self.hear(&mut state, conn) {
+                continue;
             }
             let listens = state.campaigns.has_followers() && conn.is_some() && C::NOTIFIES;
             let longest = if listens {
@@ -143,24 +146,24 @@ impl Heartbeat {
                     .clamp(Duration::from_micros(100), longest)
             });
             self.wake.wait_for(&mut state, sleep);
-            if listens {
-                self.hear(&mut state, conn);
-            }
         }
     }
 
-    fn hear<C: Open>(&self, state: &mut State, conn: &mut Option<C>) {
+    /// Takes in what was told of releases; true if there was any.
+    fn hear<C: Open>(&self, state: &mut State, conn: &mut Option<C>) -> bool {
         let heard = conn.as_mut().map_or(Ok(Vec::new()), Open::heard);
         match heard {
+            Ok(namespaces) if namespaces.is_empty() => false,
             Ok(namespaces) => {
-                let now = self.clock.now();
-                let distinct: HashSet<String> = namespaces.into_iter().collect();
-                for ns in distinct {
-                    state.campaigns.wake(&ns, now);
-                }
+                let vacant: HashSet<String> = namespaces.into_iter().collect();
+                state.campaigns.wake(&vacant, self.clock.now());
+                true
             }
             // Polling goes on over a fresh connection.
-            Err(_) => *conn = None,
+            Err(_) => {
+                *conn = None;
+                false
+            }
         }
     }
 
@@ -174,6 +177,9 @@ impl Heartbeat {
         let now = self.clock.now();
         let campaigns = &mut state.campaigns;
         match (step, answer) {
+            (Step::Claim { id, .. } | Step::Leave { id, .. }, Answer::Busy) => {
+                campaigns.busy(*id, now)
+            }
             (_, Answer::Failed(error)) => campaigns.failed(&step.ids(), &error, now),
             (Step::Renew(asks), Answer::Renewed(renewed, others)) => {
                 campaigns.renewed(asks, &renewed, &others, began, now)
@@ -197,40 +203,48 @@ impl Heartbeat {
         let mut state = self.state.lock();
         let now = self.clock.now();
         state.campaigns.expire(now);
+        let mut abandoned = None;
         if let Some((ids, overdue)) = &state.asked
             && *overdue <= now
         {
             let ids = ids.clone();
-            self.abandon(&mut state, &ids, now);
+            abandoned = Some(self.abandon(&mut state, &ids, now));
         }
-        if state.campaigns.is_empty() {
-            return None;
+        let wait = (!state.campaigns.is_empty()).then(|| {
+            let overdue = state.asked.as_ref().map(|(_, overdue)| *overdue);
+            let next = [state.campaigns.next_deadline(), overdue]
+                .into_iter()
+                .flatten()
+                .min();
+            // A question asked meanwhile is overdue after this long at the earliest.
+            let patience = state.campaigns.patience() / 2;
+            next.map_or(patience, |at| at.saturating_sub(now).min(patience))
+        });
+        drop(state);
+        // A subscriber of the log may ask a guard.
+        match abandoned {
+            Some(Ok(true)) => {
+                tracing::warn!("a beat did not come back in time; another connection takes over")
+            }
+            Some(Err(error)) => tracing::error!(%error, "no thread could take over a hanging beat"),
+            Some(Ok(false)) | None => {}
         }
-        let overdue = state.asked.as_ref().map(|(_, overdue)| *overdue);
-        let next = [state.campaigns.next_deadline(), overdue]
-            .into_iter()
-            .flatten()
-            .min();
-        // A question asked meanwhile is overdue after this long at the earliest.
-        let patience = state.campaigns.patience() / 2;
-        Some(next.map_or(patience, |at| at.saturating_sub(now).min(patience)))
+        wait
     }
 
-    fn abandon(self: &Arc<Self>, state: &mut State, ids: &[Id], now: Duration) {
+    /// Lets another thread take over; false if too many hang already.
+    fn abandon(self: &Arc<Self>, state: &mut State, ids: &[Id], now: Duration) -> io::Result<bool> {
         let left_behind = state.current;
+        // Without another thread, this one is waited for a little longer.
+        state.asked = Some((ids.to_vec(), now + state.campaigns.patience()));
         if state.abandoned.len() >= MOST_ABANDONED {
-            state.asked = Some((ids.to_vec(), now + state.campaigns.patience()));
-            return;
+            return Ok(false);
         }
-        if let Err(error) = self.start_another(state) {
-            tracing::error!(%error, "no thread could be started to take over a hanging beat");
-            state.asked = Some((ids.to_vec(), now + state.campaigns.patience()));
-            return;
-        }
-        tracing::warn!("a beat did not come back in time; another connection takes over");
+        self.start_another(state)?;
         state.abandoned.insert(left_behind);
         state.asked = None;
         state.campaigns.failed(ids, "no answer in time", now);
+        Ok(true)
     }
 
     fn ended(&self, generation: u64) {
@@ -252,6 +266,8 @@ enum Answer {
     Seen(super::campaign::Sights),
     Claimed(Option<super::Term>),
     Left,
+    /// Another session has the row locked.
+    Busy,
     Failed(String),
 }
 
@@ -264,6 +280,7 @@ fn start_thread<C: Open>(heartbeat: Arc<Heartbeat>, generation: u64) -> io::Resu
             let asked = AssertUnwindSafe(|| ask(&heartbeat.opening, &mut conn, &step));
             let answer = match catch_unwind(asked) {
                 Ok(Ok(answer)) => answer,
+                Ok(Err(ElectionError::LockTimeout { .. })) => Answer::Busy,
                 Ok(Err(error)) => {
                     if error.class() != Some(super::classify::Class::Contention) {
                         conn = None;

@@ -177,6 +177,7 @@ impl Open for diesel::pg::PgConnection {
             conn.batch_execute(&format!(
                 "SET statement_timeout = {millis};
                  SET lock_timeout = {millis};
+                 SET idle_in_transaction_session_timeout = {millis};
                  SET default_transaction_isolation = 'read committed'"
             ))?;
         } else {
@@ -233,11 +234,13 @@ impl Open for diesel::mysql::MysqlConnection {
         let mut conn = Self::establish(url).map_err(|error| opening.url.connect_error(error))?;
         let seconds = opening.statement_timeout.as_secs_f64();
         let whole = opening.statement_timeout.as_secs().max(1);
-        // The part between the signs is for MariaDB; MySQL has no such limit for a write.
+        // The part between the signs is for MariaDB; MySQL has no such limits. The last ends a
+        // transaction whose client was stopped or cut off in its middle, and frees the row.
         conn.batch_execute(&format!(
             "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED;
              SET autocommit = 1, SESSION innodb_lock_wait_timeout = {whole}
-             /*M!100100 , SESSION max_statement_time = {seconds} */"
+             /*M!100300 , SESSION max_statement_time = {seconds},
+                SESSION idle_transaction_timeout = {whole} */"
         ))?;
         if !opening.prepared_statements {
             conn.set_prepared_statement_cache_size(CacheSize::Disabled);

@@ -142,7 +142,9 @@ impl Campaigns {
             return;
         };
         campaign.failing = false;
-        if campaign.seen.replace((leader, term)) != Some((leader, term)) {
+        // Its own id is another guard's, or a lease that it may have taken without hearing of it.
+        let news = campaign.seen.replace((leader, term)) != Some((leader, term));
+        if news && leader != campaign.seat.me {
             campaign.tell(Event::LeaderChanged { leader, term });
         }
         let spread = (campaign.settings.beat / 4).min(Duration::from_millis(50));
@@ -160,8 +162,10 @@ impl Campaigns {
             return;
         };
         campaign.failing = false;
+        campaign.in_doubt = false;
         let Some(term) = term else {
-            self.schedule_next(id, now);
+            let pause = jittered(campaign.settings.pause_when_busy());
+            self.schedule_next(id, now + pause);
             return;
         };
         campaign.last = Some(term);
@@ -189,7 +193,24 @@ impl Campaigns {
     /// The answer to `Step::Leave`.
     pub(crate) fn left(&mut self, id: Id) {
         self.asked.remove(&id);
-        self.remove(id);
+        let sure = self.all.get(&id).is_none_or(|campaign| !campaign.in_doubt);
+        self.remove(id, sure);
+    }
+
+    /// Another session had the row locked: it is asked for again, soon and in silence.
+    pub(crate) fn busy(&mut self, id: Id, now: Duration) {
+        self.asked.remove(&id);
+        let Some(campaign) = self.all.get_mut(&id) else {
+            return;
+        };
+        campaign.in_doubt = false;
+        match campaign.phase {
+            Phase::Leaving { give_up, .. } if now >= give_up => self.remove(id, false),
+            _ => {
+                let pause = jittered(campaign.settings.pause_when_busy());
+                self.schedule_next(id, now + pause);
+            }
+        }
     }
 
     /// No answer, or an error: nothing is known, and the next try is not far.
@@ -207,7 +228,7 @@ impl Campaigns {
             if let Phase::Leaving { give_up, .. } = campaign.phase
                 && now >= give_up
             {
-                self.remove(*id);
+                self.remove(*id, false);
                 continue;
             }
             self.retry(*id, now);
@@ -222,12 +243,13 @@ impl Campaigns {
         }
     }
 
-    /// Wakes the followers of a namespace: it has become vacant.
-    pub(crate) fn wake(&mut self, ns: &str, now: Duration) {
-        let followers: Vec<Id> = self
-            .due
-            .iter()
-            .filter(|(urgency, _, id)| *urgency == Urgency::Look && *self.all[id].seat.ns == *ns)
+    /// Wakes the followers of these namespaces: they have become vacant.
+    pub(crate) fn wake(&mut self, vacant: &HashSet<String>, now: Duration) {
+        let looks = self.due.range((Urgency::Look, Duration::ZERO, 0)..);
+        let followers: Vec<Id> = looks
+            .filter(|(urgency, at, id)| {
+                *urgency == Urgency::Look && *at > now && vacant.contains(&*self.all[id].seat.ns)
+            })
             .map(|(_, _, id)| *id)
             .collect();
         for id in followers {

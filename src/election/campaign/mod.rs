@@ -3,7 +3,7 @@
 
 mod answers;
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::sync::mpsc::{SyncSender, TrySendError};
 use std::time::Duration;
@@ -20,6 +20,9 @@ pub(crate) type Id = u64;
 
 /// The most namespaces that one statement is about.
 const BATCH: usize = 2000;
+
+/// A beat that is due this soon goes out with one that is due now.
+const SOON: Duration = Duration::from_millis(5);
 
 /// One thing to ask the database.
 pub(crate) enum Step {
@@ -54,8 +57,12 @@ pub(crate) struct Campaigns {
     asked: HashMap<Id, Duration>,
     /// Until when which leader may be trusted.
     deadlines: BTreeSet<(Duration, Id)>,
-    /// The shortest attempt of the campaigns there have been since there was none.
-    patience: Option<Duration>,
+    /// The attempt timeouts of all campaigns, and how many have each.
+    attempts: BTreeMap<Duration, usize>,
+    /// A beat was sent last: whatever else is due has a turn before the next.
+    others_turn: bool,
+    /// Which of the others is asked first.
+    first_other: usize,
 }
 
 /// What goes first among what is due.
@@ -80,6 +87,8 @@ struct Campaign {
     register_at: Duration,
     /// The last answer was an error, or did not come.
     failing: bool,
+    /// It has asked for the lease and has not heard whether it got it.
+    in_doubt: bool,
     events: Vec<SyncSender<Event>>,
 }
 
@@ -103,10 +112,7 @@ impl Campaigns {
         let id = self.next_id;
         self.next_id += 1;
         let due = (Urgency::Look, now);
-        let shortest = self
-            .patience
-            .map_or(settings.attempt, |one| one.min(settings.attempt));
-        self.patience = Some(shortest);
+        *self.attempts.entry(settings.attempt).or_default() += 1;
         self.all.insert(
             id,
             Campaign {
@@ -118,6 +124,7 @@ impl Campaigns {
                 seen: None,
                 register_at: now,
                 failing: false,
+                in_doubt: false,
                 events: Vec::new(),
             },
         );
@@ -148,7 +155,15 @@ impl Campaigns {
 
     /// The shortest time after which an answer is overdue, of all campaigns.
     pub(crate) fn patience(&self) -> Duration {
-        self.patience.unwrap_or(Duration::from_secs(1))
+        let shortest = self.attempts.first_key_value();
+        shortest.map_or(Duration::from_secs(1), |(attempt, _)| *attempt)
+    }
+
+    /// The same, of those that are asked about.
+    pub(crate) fn patience_with(&self, asked: &[Id]) -> Duration {
+        let attempts = asked.iter().filter_map(|id| self.all.get(id));
+        let shortest = attempts.map(|campaign| campaign.settings.attempt).min();
+        shortest.unwrap_or_else(|| self.patience())
     }
 
     pub(crate) fn next_deadline(&self) -> Option<Duration> {
@@ -172,39 +187,65 @@ impl Campaigns {
         .min()
     }
 
-    /// The most urgent thing that is due, and whose answer is then awaited.
+    /// What to ask next, of what is due; its answer is then awaited.
+    ///
+    /// Beats go first, all that are due in one question; but between two of them each other kind
+    /// has its turn, however short the beats are.
     pub(crate) fn next_step(&mut self, now: Duration) -> Option<Step> {
         self.expire(now);
-        let renew = self.take_due(Urgency::Renew, now, BATCH);
-        if !renew.is_empty() {
-            let asks = renew
-                .into_iter()
-                .map(|id| (id, self.all[&id].ask()))
-                .collect();
-            return Some(Step::Renew(asks));
+        if std::mem::take(&mut self.others_turn)
+            && let Some(step) = self.next_other(now)
+        {
+            return Some(step);
         }
-        if let Some(&id) = self.take_due(Urgency::Leave, now, 1).first() {
-            let campaign = &self.all[&id];
-            let Phase::Leaving { tenure, .. } = campaign.phase else {
-                return None;
-            };
-            return Some(Step::Leave {
+        if self.is_due(Urgency::Renew, now) {
+            self.others_turn = true;
+            let renew = self.take_due(Urgency::Renew, now + SOON, now, BATCH);
+            let asks = renew.into_iter().map(|id| (id, self.all[&id].ask()));
+            return Some(Step::Renew(asks.collect()));
+        }
+        self.next_other(now)
+    }
+
+    fn next_other(&mut self, now: Duration) -> Option<Step> {
+        const OTHERS: [Urgency; 3] = [Urgency::Leave, Urgency::Look, Urgency::Claim];
+        for turn in 0..OTHERS.len() {
+            let kind = (self.first_other + turn) % OTHERS.len();
+            if self.is_due(OTHERS[kind], now) {
+                self.first_other = kind + 1;
+                return self.other(OTHERS[kind], now);
+            }
+        }
+        None
+    }
+
+    fn other(&mut self, urgency: Urgency, now: Duration) -> Option<Step> {
+        if urgency == Urgency::Look {
+            let ids = self.take_due(urgency, now, now, BATCH);
+            return Some(self.look(&ids, now));
+        }
+        let id = *self.take_due(urgency, now, now, 1).first()?;
+        let campaign = self.all.get_mut(&id)?;
+        let ask = campaign.ask();
+        match campaign.phase {
+            Phase::Leaving { tenure, .. } => Some(Step::Leave {
                 id,
-                ask: campaign.ask(),
+                ask,
                 term: tenure,
-            });
+            }),
+            _ => {
+                campaign.in_doubt = true;
+                let last = campaign.last;
+                Some(Step::Claim { id, ask, last })
+            }
         }
-        let look = self.take_due(Urgency::Look, now, BATCH);
-        if !look.is_empty() {
-            return Some(self.look(&look, now));
-        }
-        let id = *self.take_due(Urgency::Claim, now, 1).first()?;
-        let campaign = &self.all[&id];
-        Some(Step::Claim {
-            id,
-            ask: campaign.ask(),
-            last: campaign.last,
-        })
+    }
+
+    fn is_due(&self, urgency: Urgency, now: Duration) -> bool {
+        let mut of_its_kind = self
+            .due
+            .range((urgency, Duration::ZERO, 0)..=(urgency, now, Id::MAX));
+        of_its_kind.next().is_some()
     }
 
     fn look(&mut self, ids: &[Id], now: Duration) -> Step {
@@ -222,8 +263,14 @@ impl Campaigns {
         Step::Look(asks, register.into_values().collect())
     }
 
-    fn take_due(&mut self, urgency: Urgency, now: Duration, most: usize) -> Vec<Id> {
-        let range = (urgency, Duration::ZERO, 0)..=(urgency, now, Id::MAX);
+    fn take_due(
+        &mut self,
+        urgency: Urgency,
+        until: Duration,
+        now: Duration,
+        most: usize,
+    ) -> Vec<Id> {
+        let range = (urgency, Duration::ZERO, 0)..=(urgency, until, Id::MAX);
         let due: Vec<_> = self.due.range(range).take(most).copied().collect();
         for entry in &due {
             self.due.remove(entry);
@@ -261,26 +308,34 @@ impl Campaigns {
         self.unschedule(id);
     }
 
-    /// The guarded work has ended, or the lease: now it is released.
-    pub(crate) fn release(&mut self, id: Id, now: Duration) {
-        if let Some(Campaign {
-            phase: Phase::Leaving { ready, .. },
-            ..
-        }) = self.all.get_mut(&id)
-        {
+    /// The guarded work has ended, or the lease: now it is released. False if the database has not
+    /// answered of late.
+    pub(crate) fn release(&mut self, id: Id, now: Duration) -> bool {
+        let Some(campaign) = self.all.get_mut(&id) else {
+            return true;
+        };
+        let answers = !campaign.failing;
+        let expire = campaign.settings.expire;
+        if let Phase::Leaving { ready, give_up, .. } = &mut campaign.phase {
             *ready = true;
+            *give_up = now + expire;
             self.schedule_next(id, now);
         }
+        answers
     }
 
-    fn remove(&mut self, id: Id) {
+    fn remove(&mut self, id: Id, confirmed: bool) {
         self.unschedule(id);
         self.set_phase(id, Phase::Following);
         if let Some(campaign) = self.all.remove(&id) {
-            campaign.seat.finish();
-        }
-        if self.all.is_empty() {
-            self.patience = None;
+            campaign.seat.finish(confirmed);
+            let attempt = campaign.settings.attempt;
+            if let Some(campaigns) = self.attempts.get_mut(&attempt) {
+                *campaigns -= 1;
+                if *campaigns == 0 {
+                    self.attempts.remove(&attempt);
+                }
+            }
         }
     }
 

@@ -96,10 +96,9 @@ pub struct Ask {
 }
 
 impl Ask {
-    /// What names the tenure in an answer about many: two candidates may ask about one namespace,
-    /// but never under one term.
+    /// What names the tenure in an answer about many.
     pub(crate) fn tenure(&self) -> String {
-        format!("{} {}", self.term, self.ns)
+        format!("{} {} {}", self.term, self.me, self.ns)
     }
 }
 

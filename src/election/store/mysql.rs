@@ -199,7 +199,7 @@ const LOCK: &str = "\
 // In a small table the server would rather read, and so lock, every row: the order and the index
 // of the join are part of what these statements mean.
 const LOCK_ALL: &str = concat!(
-    "SELECT CONCAT(l.term, ' ', l.ns) FROM ",
+    "SELECT CONCAT_WS(' ', l.term, l.leader_id, l.ns) FROM ",
     asked!(),
     " STRAIGHT_JOIN gemstone_election_leader AS l FORCE INDEX (PRIMARY)
         ON l.ns = asked.ns AND l.leader_id = asked.me AND l.term = asked.term
@@ -207,7 +207,7 @@ const LOCK_ALL: &str = concat!(
 );
 
 const RENEWABLE: &str = concat!(
-    "SELECT CONCAT(l.term, ' ', l.ns) FROM ",
+    "SELECT CONCAT_WS(' ', l.term, l.leader_id, l.ns) FROM ",
     asked!(),
     " STRAIGHT_JOIN gemstone_election_leader AS l FORCE INDEX (PRIMARY)
         ON l.ns = asked.ns AND l.leader_id = asked.me AND l.term = asked.term

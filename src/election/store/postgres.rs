@@ -219,6 +219,11 @@ const NOTIFY: &str = "SELECT CAST(pg_notify('gemstone_election', {ns}) AS text)"
 
 /// A wait on another session is ended by the server after this long.
 const BOUND_WAITS: &str = "SET LOCAL lock_timeout = '2s'";
+/// In a transaction of our own, a client that is stopped or cut off in its middle is given up as
+/// well, so that it does not keep the row.
+const BOUND_OWN: &str = "\
+    SET LOCAL lock_timeout = '2s';
+    SET LOCAL idle_in_transaction_session_timeout = '5s'";
 const LOCK_TIMEOUT: &str = "SELECT current_setting('lock_timeout')";
 const SET_LOCK_TIMEOUT: &str = "SELECT set_config('lock_timeout', {text}, true)";
 
@@ -275,7 +280,7 @@ const RENEW_ALL: &str = "\
                           WHERE c.ns = renewed.ns AND c.candidate_id = renewed.me)
         ON CONFLICT (ns, candidate_id) DO NOTHING
     )
-    SELECT concat(term, ' ', ns) FROM renewed";
+    SELECT concat_ws(' ', term, me, ns) FROM renewed";
 
 impl Store for PgConnection {
     const SQL: &'static Statements = &SQL;
@@ -286,7 +291,7 @@ impl Store for PgConnection {
     ) -> Result<T, ElectionError> {
         if self.depth()? == 0 {
             return self.build_transaction().read_committed().run(|conn| {
-                conn.batch_execute(BOUND_WAITS)?;
+                conn.batch_execute(BOUND_OWN)?;
                 work(conn)
             });
         }

@@ -245,7 +245,7 @@ static SQL: Statements = Statements {
 };
 
 const RENEWABLE: &str = concat!(
-    "SELECT l.term || ' ' || l.ns",
+    "SELECT l.term || ' ' || l.leader_id || ' ' || l.ns",
     " FROM json_each({text}) AS asked",
     " JOIN gemstone_election_leader AS l",
     " ON l.ns = json_extract(asked.value, '$.ns')",

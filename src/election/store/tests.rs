@@ -201,7 +201,7 @@ fn many_are_renewed_each_by_its_own_conditions<S: Tested>() {
     ];
     let mut renewed = store.renew_all(&asks).unwrap();
     renewed.sort();
-    assert_eq!(renewed, ["3 y", "7 x"]);
+    assert_eq!(renewed, [format!("3 {OTHER} y"), format!("7 {ME} x")]);
     for (ns, left) in [("x", 30), ("y", 30), ("z", 60)] {
         let Some(Standing::Held { remaining, .. }) = store
             .look(&Args {
