@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use leasehold::election::LeaderGuard;
+use leasehold::election::{ElectionError, LeaderGuard};
 use uuid::Uuid;
 
 use crate::database::{Database, Fresh};
@@ -16,6 +16,8 @@ on_every_database![
     slow_and_vanished_subscribers_hurt_nobody,
     a_guard_outlives_the_handle_it_was_made_from,
     many_guards_share_one_thread,
+    guards_that_beat_without_pause_leave_others_their_turn,
+    a_resignation_that_the_database_does_not_confirm_is_told,
 ];
 
 /// F23
@@ -121,6 +123,40 @@ fn many_guards_share_one_thread<C: Database>() {
     assert_eq!(left.count(), 0);
 }
 
+fn guards_that_beat_without_pause_leave_others_their_turn<C: Database>() {
+    let fresh = Fresh::new::<C>();
+    let election = fresh.election_with(Duration::from_secs(60));
+    let busy: Vec<LeaderGuard> = (0..20)
+        .map(|n| {
+            let ns = format!("busy {n}");
+            let builder = LeaderGuard::builder(&election, Uuid::new_v4(), &ns);
+            builder.beat(Duration::from_millis(1)).spawn().unwrap()
+        })
+        .collect();
+    busy.iter().for_each(|guard| drop(must_lead(guard)));
+    let calm = LeaderGuard::spawn(&election, Uuid::new_v4(), "calm").unwrap();
+    must_lead(&calm);
+    calm.resign().unwrap();
+    assert!(busy.iter().all(LeaderGuard::is_leader));
+}
+
+fn a_resignation_that_the_database_does_not_confirm_is_told<C: Database>() {
+    let fresh = Fresh::new::<C>();
+    let lease = Duration::from_secs(2);
+    let guard = LeaderGuard::spawn(&fresh.election_with(lease), Uuid::new_v4(), "x").unwrap();
+    must_lead(&guard);
+    let mut holder = fresh.connect::<C>();
+    holder.hold_row("x");
+    let began = Instant::now();
+    let error = guard.resign().unwrap_err();
+    assert!(
+        matches!(error, ElectionError::NotReleased { .. }),
+        "{error}"
+    );
+    assert!(began.elapsed() < 4 * lease, "{:?}", began.elapsed());
+    holder.run("ROLLBACK");
+}
+
 #[cfg(feature = "sqlite")]
 #[test]
 fn two_thousand_guards_cost_one_thread() {
@@ -172,7 +208,6 @@ fn without_a_thread_no_lease_is_taken() {
 #[test]
 fn role_has_no_threads_left() {
     use crate::support::child;
-    use leasehold::election::ElectionError;
     let Some(parent) = child::role("life::role_has_no_threads_left") else {
         return;
     };

@@ -94,6 +94,7 @@ tested![
     the_clock_goes_on_inside_a_transaction,
     a_locked_row_is_found_busy_without_a_wait,
     the_end_of_a_tenure_is_written_once,
+    a_client_that_stops_inside_its_transaction_loses_the_row,
     a_registration_is_refreshed_and_not_only_kept,
 ];
 
@@ -322,6 +323,27 @@ fn a_locked_row_is_found_busy_without_a_wait<S: Tested>() {
         }),
         Ok(Lock::Absent | Lock::Taken(_))
     ));
+}
+
+/// A process that is stopped, or cut off, between two statements. SQLite has no such thing: the
+/// system gives up the lock of a process that died, and one that is stopped keeps it.
+fn a_client_that_stops_inside_its_transaction_loses_the_row<S: Tested>() {
+    if S::PATIENCE > Duration::from_secs(2) {
+        return;
+    }
+    let mut fresh = Fresh::new::<S>();
+    fresh.opening.statement_timeout = Duration::from_secs(1);
+    let (store, other) = (&mut fresh.open::<S>(), &mut fresh.open::<S>());
+    lead(store, 60 * SECOND);
+    let stopped = store.in_transaction(|store| {
+        assert!(matches!(store.lock(&args(ME, 7, 0))?, Lock::Taken(_)));
+        let freed = || matches!(other.lock(&args(ME, 7, 0)), Ok(Lock::Taken(_)));
+        // On a server whose timer counts whole seconds, and on PostgreSQL up to 5 in a
+        // transaction that the call began by itself.
+        support::wait_until(Duration::from_secs(20), "the row is free", freed);
+        Ok(store.renew(&args(ME, 7, SECOND))?)
+    });
+    assert!(stopped.is_err_and(|error| error.is_retryable()));
 }
 
 fn the_end_of_a_tenure_is_written_once<S: Tested>() {
