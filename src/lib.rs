@@ -52,3 +52,8 @@ mod fork;
 pub mod election;
 #[cfg(unix)]
 pub mod operation;
+
+// The examples of the README are compiled with the others.
+#[cfg(all(doctest, feature = "sqlite"))]
+#[doc = include_str!("../README.md")]
+struct Readme;
