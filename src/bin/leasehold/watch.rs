@@ -1,6 +1,6 @@
 //! `leasehold status --watch`: the table again and again, in place.
 
-use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
+use std::sync::mpsc::{self, Receiver};
 use std::time::{Duration, Instant};
 
 use crate::args::StatusArgs;
@@ -100,10 +100,7 @@ impl Looks {
     }
 
     fn next(&mut self, patience: Duration) -> Option<Look> {
-        match self.receiver.recv_timeout(patience) {
-            Ok(look) => Some(look),
-            Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => None,
-        }
+        self.receiver.recv_timeout(patience).ok()
     }
 }
 

@@ -90,7 +90,8 @@ pub fn sqlite(raw: &mut Raw) -> Vec<Finding> {
     let mode = raw
         .text("SELECT journal_mode AS value FROM pragma_journal_mode")
         .unwrap_or_default();
-    let intact = raw.text("SELECT integrity_check AS value FROM pragma_integrity_check(1)");
+    let intact =
+        raw.text("SELECT CAST(integrity_check AS TEXT) AS value FROM pragma_integrity_check");
     let file = "a file serves the processes of one machine; on a network file system it serves none safely";
     vec![
         Finding::good("server", format!("SQLite {version}; {file}")),
