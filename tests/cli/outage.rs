@@ -21,7 +21,8 @@ on_every_database![
 const LEASE: Duration = Duration::from_secs(3);
 
 /// Ignores SIGTERM; has children in the background, in a session of their own, and stopped.
-const STUBBORN: &str = r#"trap "" TERM; SLEEP & setsid SLEEP & SLEEP & kill -STOP $!; SLEEP"#;
+const STUBBORN: &str =
+    r#"trap "" TERM; SLEEP & setsid SLEEP & SLEEP & sleep 0.3; kill -STOP $!; SLEEP"#;
 
 /// A way to the database that can be closed without anybody being told.
 struct Way<C: Database> {

@@ -115,7 +115,13 @@ fn halves(text: &str) -> (&str, &str) {
 }
 
 fn sentence(text: &str) -> String {
-    let text = text.trim();
+    // Some drivers answer in several lines.
+    let lines: Vec<&str> = text
+        .lines()
+        .map(str::trim)
+        .filter(|line| !line.is_empty())
+        .collect();
+    let text = lines.join(", ");
     let mut letters = text.chars();
     let first = letters.next().map(|first| first.to_uppercase().to_string());
     let end = if text.ends_with(['.', '!', '?']) {

@@ -28,18 +28,25 @@ pub fn is_for_the_group(signal: i32) -> bool {
     !PRIVATE.iter().any(|private| *private as i32 == signal)
 }
 
-/// To be called before any other thread is started, which then blocks the same.
+/// Blocks them, and gives those to listen for. To be called before any other thread is started, which then blocks the same.
 pub fn block() -> Result<SigSet, nix::Error> {
-    let mut heard = SigSet::empty();
-    for signal in ENDING.into_iter().chain(PRIVATE).chain(JOB_CONTROL) {
-        heard.add(signal);
-    }
-    heard.add(Signal::SIGCHLD);
-    let mut blocked = heard;
-    // Not heard, but blocked: the one who hands the terminal over from the background must not be stopped for it.
-    blocked.add(Signal::SIGTTOU);
+    let blocked = blocked();
     blocked.thread_block()?;
+    let mut heard = blocked;
+    heard.remove(Signal::SIGTTOU);
     Ok(heard)
+}
+
+/// What a command must not inherit: it would not hear that it shall end.
+pub fn blocked() -> SigSet {
+    let mut blocked = SigSet::empty();
+    for signal in ENDING.into_iter().chain(PRIVATE).chain(JOB_CONTROL) {
+        blocked.add(signal);
+    }
+    blocked.add(Signal::SIGCHLD);
+    // Not listened for: the one who hands the terminal over from the background must not be stopped for it.
+    blocked.add(Signal::SIGTTOU);
+    blocked
 }
 
 /// Hands every signal to `hear`, which says whether to go on.

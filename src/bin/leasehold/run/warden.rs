@@ -121,22 +121,32 @@ fn hear(link: UnixStream, news: &Sender<News>) {
 #[allow(unsafe_code)]
 fn start(mut command: Command) -> std::io::Result<Pid> {
     command.process_group(0);
-    #[cfg(any(target_os = "linux", target_os = "android"))]
-    {
-        let warden = getpid();
-        // SAFETY: two system calls and nothing else, between fork and exec: no lock is taken and no memory allocated.
-        unsafe {
-            command.pre_exec(move || {
-                rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
-                match rustix::process::getppid() == Some(warden) {
-                    true => Ok(()),
-                    false => Err(rustix::io::Errno::SRCH.into()),
-                }
-            });
-        }
+    let warden = getpid();
+    let blocked = signals::blocked();
+    // SAFETY: a few system calls and nothing else, between fork and exec: no lock is taken and no memory allocated.
+    unsafe {
+        command.pre_exec(move || {
+            die_with(warden)?;
+            Ok(blocked.thread_unblock()?)
+        });
     }
     // Waited for by its id.
     Ok(Pid::from_child(&command.spawn()?))
+}
+
+#[cfg(any(target_os = "linux", target_os = "android"))]
+fn die_with(parent: Pid) -> std::io::Result<()> {
+    rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
+    // It may have been killed before the line above.
+    match rustix::process::getppid() == Some(parent) {
+        true => Ok(()),
+        false => Err(rustix::io::Errno::SRCH.into()),
+    }
+}
+
+#[cfg(not(any(target_os = "linux", target_os = "android")))]
+fn die_with(_parent: Pid) -> std::io::Result<()> {
+    Ok(())
 }
 
 struct Warden {
@@ -163,7 +173,7 @@ impl Warden {
                 self.ask_all();
             }
             if let Some(outcome) = self.ended
-                && self.nothing_is_left(now)
+                && self.nothing_is_left()
             {
                 link::send(&self.link, &Report::Ended(outcome));
                 let _ = waitpid(Some(self.command), WaitOptions::empty());
@@ -259,7 +269,7 @@ impl Warden {
         reap(self.command);
     }
 
-    fn nothing_is_left(&mut self, _now: Duration) -> bool {
+    fn nothing_is_left(&self) -> bool {
         reap(self.command);
         descent::live_below(getpid()).is_empty()
     }
