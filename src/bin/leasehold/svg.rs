@@ -38,10 +38,11 @@ struct Piece<'a> {
 pub fn timeline(ns: &str, tenures: &[Tenure], now: DateTime<Utc>) -> String {
     let mut body = String::new();
     let mut y = TOP;
+    let order = order(tenures);
     let rows: Vec<&[Tenure]> = tenures.chunks(PER_ROW).collect();
     for (index, row) in rows.iter().enumerate() {
         let until = rows.get(index + 1).map_or(now, |next| next[0].began);
-        y = draw_row(&mut body, row, until, y);
+        y = draw_row(&mut body, &lanes(&order, row), row, until, y);
     }
     if tenures.is_empty() {
         let _ = write!(
@@ -115,8 +116,13 @@ fn title(ns: &str, tenures: &[Tenure]) -> String {
 }
 
 /// Draws one row from `y` on, and says where the next may begin.
-fn draw_row(body: &mut String, tenures: &[Tenure], until: DateTime<Utc>, y: f64) -> f64 {
-    let lanes = lanes(tenures);
+fn draw_row(
+    body: &mut String,
+    lanes: &[Uuid],
+    tenures: &[Tenure],
+    until: DateTime<Utc>,
+    y: f64,
+) -> f64 {
     let height = LANE * lanes.len() as f64;
     for (index, id) in lanes.iter().enumerate() {
         let top = y + LANE * index as f64;
@@ -203,15 +209,21 @@ fn draw_axis(body: &mut String, pieces: &[Piece<'_>], y: f64) {
     }
 }
 
-/// The candidates of a row, in the order in which they first led.
-fn lanes(tenures: &[Tenure]) -> Vec<Uuid> {
-    let mut lanes = Vec::new();
+/// The candidates, in the order in which they first led.
+fn order(tenures: &[Tenure]) -> Vec<Uuid> {
+    let mut order = Vec::new();
     for tenure in tenures {
-        if !lanes.contains(&tenure.leader) {
-            lanes.push(tenure.leader);
+        if !order.contains(&tenure.leader) {
+            order.push(tenure.leader);
         }
     }
-    lanes
+    order
+}
+
+/// The candidates of a row, in the order that all rows share.
+fn lanes(order: &[Uuid], row: &[Tenure]) -> Vec<Uuid> {
+    let leads = |id: &&Uuid| row.iter().any(|tenure| tenure.leader == **id);
+    order.iter().filter(leads).copied().collect()
 }
 
 fn laid_out(tenures: &[Tenure], until: DateTime<Utc>) -> Vec<Piece<'_>> {

@@ -108,6 +108,7 @@ impl Looks {
 #[derive(Default)]
 struct Screen {
     drawn: usize,
+    size: Option<(usize, usize)>,
 }
 
 impl Screen {
@@ -117,7 +118,8 @@ impl Screen {
         trouble: Option<&String>,
         interval: Duration,
     ) -> Result<(), Failure> {
-        let (columns, rows) = output::terminal_size().unwrap_or((80, 24));
+        let size = output::terminal_size().unwrap_or((80, 24));
+        let (columns, rows) = size;
         let mut lines: Vec<String> = table.to_vec();
         let foot = trouble.map_or(1, |_| 3);
         // A line that scrolls away cannot be drawn over.
@@ -137,7 +139,10 @@ impl Screen {
         let now = chrono::Local::now().format("%H:%M:%S");
         lines.push(format!("{DIM}{now}, every {every}; Ctrl-C ends{DIM:#}"));
         let mut text = String::new();
-        if self.drawn > 0 {
+        if self.size.replace(size).is_some_and(|before| before != size) {
+            // The terminal has broken the lines anew, and they are nowhere known.
+            text.push_str("\x1b[H\x1b[2J");
+        } else if self.drawn > 0 {
             text.push_str(&format!("\x1b[{}A", self.drawn));
         }
         self.drawn = lines.len();
