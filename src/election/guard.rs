@@ -16,6 +16,9 @@ use super::{Election, ElectionConnection, ElectionError, Event, Tenure};
 /// How long `drop` waits for the database.
 const DROP_WITHIN: Duration = Duration::from_millis(1500);
 
+/// How long it waits for one that has not answered before either.
+const DROP_WHEN_DEAD: Duration = Duration::from_millis(1);
+
 /// How many events a subscriber may leave unread before it is dropped.
 const UNREAD_EVENTS: usize = 1024;
 
@@ -177,16 +180,26 @@ impl LeaderGuard {
             candidate_id: self.seat.me,
             waited: began.elapsed(),
         };
+        // A forked child has nothing to give back, and its copies of the locks may be held.
+        if self.seat.is_orphaned() {
+            return Err(not_released());
+        }
         self.seat.close();
         self.heartbeat
             .with(|campaigns, now| campaigns.stand_down(self.id, now))
             .map_err(|_| not_released())?;
         // Work that outlasts the lease has no lease that could be kept for it.
         self.seat.wait_for_work(for_work);
-        self.heartbeat
+        let answers = self
+            .heartbeat
             .with(|campaigns, now| campaigns.release(self.id, now))
             .map_err(|_| not_released())?;
-        match self.seat.wait_until_over(for_database) {
+        // Whoever drops many guards of a database that is dead does not wait for each.
+        let patience = match for_database {
+            DROP_WITHIN if !answers => DROP_WHEN_DEAD,
+            patience => patience,
+        };
+        match self.seat.wait_until_over(patience) {
             true => Ok(()),
             false => Err(not_released()),
         }
@@ -203,10 +216,7 @@ impl LeaderGuard {
 
 impl Drop for LeaderGuard {
     fn drop(&mut self) {
-        // A forked child has nothing to give back, and its copies of the locks may be held.
-        if !self.seat.is_orphaned() {
-            let _ = self.leave(Duration::ZERO, DROP_WITHIN);
-        }
+        let _ = self.leave(Duration::ZERO, DROP_WITHIN);
     }
 }
 

@@ -8,7 +8,7 @@
 use std::collections::{HashMap, HashSet};
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
@@ -18,6 +18,7 @@ use super::calls::{self, Call};
 use super::campaign::{Campaigns, Id, Step};
 use super::pool::{Open, Opening};
 use super::store::Ask;
+use super::timekeeper::timekeeper;
 use super::{ElectionError, Expire};
 use crate::clock::BootClock;
 use crate::fork::ProcessMark;
@@ -67,6 +68,8 @@ impl Heartbeat {
             wake: Condvar::new(),
         });
         timekeeper().watch(&heartbeat);
+        // If it cannot start now, the first guard tries again, and says so.
+        let _ = timekeeper().start();
         heartbeat
     }
 
@@ -119,7 +122,7 @@ impl Heartbeat {
             let now = self.clock.now();
             if let Some(step) = state.campaigns.next_step(now) {
                 let ids = step.ids();
-                let overdue = now + state.campaigns.patience();
+                let overdue = now + state.campaigns.patience_with(&ids);
                 state.asked = Some((ids, overdue));
                 return Some(step);
             }
@@ -128,6 +131,9 @@ impl Heartbeat {
             } else if now.saturating_sub(idle_since) > IDLE {
                 state.current = 0;
                 return None;
+            }
+            if self.hear(&mut state, conn) {
+                continue;
             }
             let listens = state.campaigns.has_followers() && conn.is_some() && C::NOTIFIES;
             let longest = if listens {
@@ -140,24 +146,24 @@ impl Heartbeat {
                     .clamp(Duration::from_micros(100), longest)
             });
             self.wake.wait_for(&mut state, sleep);
-            if listens {
-                self.hear(&mut state, conn);
-            }
         }
     }
 
-    fn hear<C: Open>(&self, state: &mut State, conn: &mut Option<C>) {
+    /// Takes in what was told of releases; true if there was any.
+    fn hear<C: Open>(&self, state: &mut State, conn: &mut Option<C>) -> bool {
         let heard = conn.as_mut().map_or(Ok(Vec::new()), Open::heard);
         match heard {
+            Ok(namespaces) if namespaces.is_empty() => false,
             Ok(namespaces) => {
-                let now = self.clock.now();
-                let distinct: HashSet<String> = namespaces.into_iter().collect();
-                for ns in distinct {
-                    state.campaigns.wake(&ns, now);
-                }
+                let vacant: HashSet<String> = namespaces.into_iter().collect();
+                state.campaigns.wake(&vacant, self.clock.now());
+                true
             }
             // Polling goes on over a fresh connection.
-            Err(_) => *conn = None,
+            Err(_) => {
+                *conn = None;
+                false
+            }
         }
     }
 
@@ -171,6 +177,9 @@ impl Heartbeat {
         let now = self.clock.now();
         let campaigns = &mut state.campaigns;
         match (step, answer) {
+            (Step::Claim { id, .. } | Step::Leave { id, .. }, Answer::Busy) => {
+                campaigns.busy(*id, now)
+            }
             (_, Answer::Failed(error)) => campaigns.failed(&step.ids(), &error, now),
             (Step::Renew(asks), Answer::Renewed(renewed, others)) => {
                 campaigns.renewed(asks, &renewed, &others, began, now)
@@ -190,44 +199,52 @@ impl Heartbeat {
 
     /// What the timekeeper does: ends tenures, and abandons a thread whose answer is overdue.
     /// Gives the time until it wants to be called again.
-    fn keep_time(self: &Arc<Self>) -> Option<Duration> {
+    pub(super) fn keep_time(self: &Arc<Self>) -> Option<Duration> {
         let mut state = self.state.lock();
         let now = self.clock.now();
         state.campaigns.expire(now);
+        let mut abandoned = None;
         if let Some((ids, overdue)) = &state.asked
             && *overdue <= now
         {
             let ids = ids.clone();
-            self.abandon(&mut state, &ids, now);
+            abandoned = Some(self.abandon(&mut state, &ids, now));
         }
-        if state.campaigns.is_empty() {
-            return None;
+        let wait = (!state.campaigns.is_empty()).then(|| {
+            let overdue = state.asked.as_ref().map(|(_, overdue)| *overdue);
+            let next = [state.campaigns.next_deadline(), overdue]
+                .into_iter()
+                .flatten()
+                .min();
+            // A question asked meanwhile is overdue after this long at the earliest.
+            let patience = state.campaigns.patience() / 2;
+            next.map_or(patience, |at| at.saturating_sub(now).min(patience))
+        });
+        drop(state);
+        // A subscriber of the log may ask a guard.
+        match abandoned {
+            Some(Ok(true)) => {
+                tracing::warn!("a beat did not come back in time; another connection takes over")
+            }
+            Some(Err(error)) => tracing::error!(%error, "no thread could take over a hanging beat"),
+            Some(Ok(false)) | None => {}
         }
-        let overdue = state.asked.as_ref().map(|(_, overdue)| *overdue);
-        let next = [state.campaigns.next_deadline(), overdue]
-            .into_iter()
-            .flatten()
-            .min();
-        // A question asked meanwhile is overdue after this long at the earliest.
-        let patience = state.campaigns.patience() / 2;
-        Some(next.map_or(patience, |at| at.saturating_sub(now).min(patience)))
+        wait
     }
 
-    fn abandon(self: &Arc<Self>, state: &mut State, ids: &[Id], now: Duration) {
+    /// Lets another thread take over; false if too many hang already.
+    fn abandon(self: &Arc<Self>, state: &mut State, ids: &[Id], now: Duration) -> io::Result<bool> {
         let left_behind = state.current;
+        // Without another thread, this one is waited for a little longer.
+        state.asked = Some((ids.to_vec(), now + state.campaigns.patience()));
         if state.abandoned.len() >= MOST_ABANDONED {
-            state.asked = Some((ids.to_vec(), now + state.campaigns.patience()));
-            return;
+            return Ok(false);
         }
-        if let Err(error) = self.start_another(state) {
-            tracing::error!(%error, "no thread could be started to take over a hanging beat");
-            state.asked = Some((ids.to_vec(), now + state.campaigns.patience()));
-            return;
-        }
-        tracing::warn!("a beat did not come back in time; another connection takes over");
+        self.start_another(state)?;
         state.abandoned.insert(left_behind);
         state.asked = None;
         state.campaigns.failed(ids, "no answer in time", now);
+        Ok(true)
     }
 
     fn ended(&self, generation: u64) {
@@ -249,6 +266,8 @@ enum Answer {
     Seen(super::campaign::Sights),
     Claimed(Option<super::Term>),
     Left,
+    /// Another session has the row locked.
+    Busy,
     Failed(String),
 }
 
@@ -261,6 +280,7 @@ fn start_thread<C: Open>(heartbeat: Arc<Heartbeat>, generation: u64) -> io::Resu
             let asked = AssertUnwindSafe(|| ask(&heartbeat.opening, &mut conn, &step));
             let answer = match catch_unwind(asked) {
                 Ok(Ok(answer)) => answer,
+                Ok(Err(ElectionError::LockTimeout { .. })) => Answer::Busy,
                 Ok(Err(error)) => {
                     if error.class() != Some(super::classify::Class::Contention) {
                         conn = None;
@@ -302,7 +322,7 @@ fn ask<C: Open>(
             let renewed: HashSet<String> = conn.renew_all(&asks)?.into_iter().collect();
             let others: Vec<Ask> = asks
                 .into_iter()
-                .filter(|ask| !renewed.contains(&*ask.ns))
+                .filter(|ask| !renewed.contains(&ask.tenure()))
                 .collect();
             let others = if others.is_empty() {
                 HashMap::new()
@@ -314,18 +334,13 @@ fn ask<C: Open>(
         Step::Look(asks, register) => {
             let asks: Vec<Ask> = asks.iter().map(|(_, ask)| ask.clone()).collect();
             if !register.is_empty() {
-                conn.beat_all(register)?;
+                conn.beat_all(&register.iter().collect::<Vec<_>>())?;
             }
             Ok(Answer::Seen(conn.look_all(&asks)?))
         }
-        Step::Claim {
-            ask,
-            last,
-            row_exists,
-            ..
-        } => {
+        Step::Claim { ask, last, .. } => {
             let call = call_for("elect", ask)?;
-            calls::claim(conn, &call, *last, *row_exists).map(Answer::Claimed)
+            calls::claim(conn, &call, *last).map(Answer::Claimed)
         }
         Step::Leave { ask, term, .. } => {
             let call = call_for("resign", ask)?;
@@ -337,69 +352,4 @@ fn ask<C: Open>(
 fn call_for<'a>(name: &'static str, ask: &'a Ask) -> Result<Call<'a>, ElectionError> {
     let expire = Expire::from_micros(ask.expire.unsigned_abs());
     Call::by(name, ask.me, Some(&ask.ns), expire)
-}
-
-/// The thread that keeps the time of all guards of the process.
-struct Timekeeper {
-    watched: Mutex<Watched>,
-    wake: Condvar,
-}
-
-#[derive(Default)]
-struct Watched {
-    heartbeats: Vec<Weak<Heartbeat>>,
-    runs: bool,
-}
-
-fn timekeeper() -> &'static Timekeeper {
-    static TIMEKEEPER: Timekeeper = Timekeeper {
-        watched: Mutex::new(Watched {
-            heartbeats: Vec::new(),
-            runs: false,
-        }),
-        wake: Condvar::new(),
-    };
-    &TIMEKEEPER
-}
-
-impl Timekeeper {
-    fn watch(&'static self, heartbeat: &Arc<Heartbeat>) {
-        self.watched
-            .lock()
-            .heartbeats
-            .push(Arc::downgrade(heartbeat));
-    }
-
-    fn start(&'static self) -> io::Result<()> {
-        let mut watched = self.watched.lock();
-        if !watched.runs {
-            let named = thread::Builder::new().name("leasehold-time".to_owned());
-            named.spawn(|| self.run())?;
-            watched.runs = true;
-        }
-        Ok(())
-    }
-
-    /// Under the lock, so that it is heard.
-    fn call(&self) {
-        let _watched = self.watched.lock();
-        self.wake.notify_all();
-    }
-
-    fn run(&self) {
-        let mut watched = self.watched.lock();
-        loop {
-            watched
-                .heartbeats
-                .retain(|heartbeat| heartbeat.strong_count() > 0);
-            let alive = watched.heartbeats.iter().filter_map(Weak::upgrade);
-            match alive.filter_map(|heartbeat| heartbeat.keep_time()).min() {
-                None => self.wake.wait(&mut watched),
-                Some(wait) => {
-                    let wait = wait.clamp(Duration::from_millis(1), Duration::from_secs(1));
-                    self.wake.wait_for(&mut watched, wait);
-                }
-            }
-        }
-    }
 }

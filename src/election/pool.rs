@@ -22,6 +22,9 @@ pub(crate) trait Open: Store + Send + 'static {
     /// Whether a release is told to those who listen.
     const NOTIFIES: bool = false;
 
+    /// Whether a pooler may give every statement outside a transaction another session.
+    const POOLED_BY_STATEMENT: bool = false;
+
     fn open(opening: &Opening) -> Result<Self, ElectionError>;
 
     /// A connection for the heartbeat, which hears of releases where it can.
@@ -103,7 +106,7 @@ impl<C: Open> Pool<C> {
         let mut attempts = call.budget::<C>().start();
         loop {
             let mut lent = self.take(&attempts)?;
-            let outcome = if self.opening.prepared_statements {
+            let outcome = if self.opening.prepared_statements || !C::POOLED_BY_STATEMENT {
                 work(&mut lent.conn)
             } else {
                 // A pooler may give each statement another session, but not inside a transaction.
@@ -143,6 +146,7 @@ impl<C: Open> Pool<C> {
 #[cfg(feature = "postgres")]
 impl Open for diesel::pg::PgConnection {
     const NOTIFIES: bool = true;
+    const POOLED_BY_STATEMENT: bool = true;
 
     fn open_for_beats(opening: &Opening) -> Result<Self, ElectionError> {
         use diesel::connection::SimpleConnection;
@@ -173,6 +177,7 @@ impl Open for diesel::pg::PgConnection {
             conn.batch_execute(&format!(
                 "SET statement_timeout = {millis};
                  SET lock_timeout = {millis};
+                 SET idle_in_transaction_session_timeout = {millis};
                  SET default_transaction_isolation = 'read committed'"
             ))?;
         } else {
@@ -194,7 +199,11 @@ fn with_connect_limits(url: &str, timeout: Duration) -> String {
         ("tcp_user_timeout", millis),
     ] {
         if !url.contains(name) {
-            let separator = if url.contains('?') { '&' } else { '?' };
+            let separator = match (url.contains('?'), url.ends_with(['?', '&'])) {
+                (false, _) => "?",
+                (true, false) => "&",
+                (true, true) => "",
+            };
             url.push_str(&format!("{separator}{name}={value}"));
         }
     }
@@ -225,11 +234,13 @@ impl Open for diesel::mysql::MysqlConnection {
         let mut conn = Self::establish(url).map_err(|error| opening.url.connect_error(error))?;
         let seconds = opening.statement_timeout.as_secs_f64();
         let whole = opening.statement_timeout.as_secs().max(1);
-        // The part between the signs is for MariaDB; MySQL has no such limit for a write.
+        // The part between the signs is for MariaDB; MySQL has no such limits. The last ends a
+        // transaction whose client was stopped or cut off in its middle, and frees the row.
         conn.batch_execute(&format!(
             "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED;
              SET autocommit = 1, SESSION innodb_lock_wait_timeout = {whole}
-             /*M!100100 , SESSION max_statement_time = {seconds} */"
+             /*M!100300 , SESSION max_statement_time = {seconds},
+                SESSION idle_transaction_timeout = {whole} */"
         ))?;
         if !opening.prepared_statements {
             conn.set_prepared_statement_cache_size(CacheSize::Disabled);

@@ -32,8 +32,8 @@ pub(crate) struct Seat {
 struct Book {
     /// Calls of `lead` that have not returned.
     working: usize,
-    /// The campaign is over, for good.
-    over: bool,
+    /// The campaign is over, for good; and whether the database has confirmed it.
+    over: Option<bool>,
 }
 
 impl Seat {
@@ -123,6 +123,9 @@ impl Seat {
 
     /// Counts a piece of guarded work, if this seat leads now.
     pub(crate) fn start_work(self: &Arc<Seat>) -> Option<Work> {
+        if self.is_orphaned() {
+            return None;
+        }
         let mut book = self.book.lock();
         let term = self.current_term()?;
         book.working += 1;
@@ -142,27 +145,30 @@ impl Seat {
         book.working == 0
     }
 
-    /// The campaign is over.
-    pub(crate) fn finish(&self) {
+    /// The campaign is over; `confirmed` if the database holds nothing of it any more.
+    pub(crate) fn finish(&self, confirmed: bool) {
         self.end();
-        self.book.lock().over = true;
+        self.book.lock().over = Some(confirmed);
         self.changed.notify_all();
     }
 
-    /// Waits until the campaign is over; false if it is not after `timeout`.
+    /// Waits until the campaign is over; false if it is not after `timeout`, or unconfirmed.
     pub(crate) fn wait_until_over(&self, timeout: Duration) -> bool {
         let mut book = self.book.lock();
         self.changed
-            .wait_while_for(&mut book, |book| !book.over, timeout);
-        book.over
+            .wait_while_for(&mut book, |book| book.over.is_none(), timeout);
+        book.over == Some(true)
     }
 
     /// Waits until this seat leads; `None` if it does not before `timeout`, or never will.
     pub(crate) fn wait_until_leader(self: &Arc<Seat>, timeout: Duration) -> Option<Tenure> {
+        if self.is_orphaned() {
+            return None;
+        }
         let mut book = self.book.lock();
         self.changed.wait_while_for(
             &mut book,
-            |book| !book.over && self.current_term().is_none(),
+            |book| book.over.is_none() && self.current_term().is_none(),
             timeout,
         );
         drop(book);

@@ -48,8 +48,14 @@ impl Settings {
             (
                 "attempt_timeout",
                 self.attempt,
-                self.attempt >= Duration::from_millis(1),
-                "at least 1 millisecond",
+                self.attempt >= (self.expire / 20).min(Duration::from_secs(1)),
+                "at least a twentieth of expire, or a second",
+            ),
+            (
+                "margin",
+                self.margin,
+                self.margin >= Duration::from_millis(5),
+                "at least 5 milliseconds",
             ),
             (
                 "margin",
@@ -92,6 +98,11 @@ impl Settings {
         }
         // `jittered` gives half to all of what it is given.
         self.beat + self.jitter - 2 * jittered(self.jitter)
+    }
+
+    /// Another session has the row just now, and usually not for long.
+    pub(crate) fn pause_when_busy(&self) -> Duration {
+        self.pause_after_failure().min(Duration::from_millis(50))
     }
 
     pub(crate) fn pause_after_failure(&self) -> Duration {

@@ -377,10 +377,16 @@ fn the_history_is_bounded<C: Database>() {
     let [a] = ids();
     elect(conn, a, Some("x")).unwrap();
     conn.run("UPDATE gemstone_election_leader SET term = 5000");
-    conn.run("UPDATE gemstone_election_tenure SET term = 4000");
+    for term in [4001, 4002] {
+        let now = C::instant(0);
+        conn.run(&format!(
+            "INSERT INTO gemstone_election_tenure (ns, term, leader_id, began_at)
+             VALUES ('x', {term}, '{a}', {now})"
+        ));
+    }
     unregister_candidate(conn, a, Some("x")).unwrap();
     elect(conn, a, Some("x")).unwrap();
     let history = fresh.election().history("x", 10).unwrap();
     let terms: Vec<i64> = history.iter().map(|tenure| tenure.term.get()).collect();
-    assert_eq!(terms, [5001]);
+    assert_eq!(terms, [5001, 4002]);
 }

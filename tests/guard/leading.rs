@@ -21,6 +21,7 @@ on_every_database![
     a_guard_that_leads_once_does_not_come_back,
     settings_without_slack_are_refused,
     a_lapsed_guard_leaves_its_successor_alone,
+    guards_of_one_handle_are_not_mistaken_for_each_other,
 ];
 
 const LEASE: Duration = Duration::from_secs(2);
@@ -285,4 +286,35 @@ fn a_lapsed_guard_leaves_its_successor_alone<C: Database>() {
     drop(guard);
     election.unregister_candidate(a, "x").unwrap();
     assert_eq!(conn.leader_bytes("x"), before);
+}
+
+/// Two guards of one handle in one namespace beat in one statement; the answer is about one of them.
+fn guards_of_one_handle_are_not_mistaken_for_each_other<C: Database>() {
+    let fresh = Fresh::new::<C>();
+    let election = fresh.election_with(LEASE);
+    let guards = [(); 2].map(|()| LeaderGuard::spawn(&election, Uuid::new_v4(), "x").unwrap());
+    let conn = &mut fresh.connect::<C>();
+    for _ in 0..6 {
+        crate::support::wait_until(PATIENCE, "one leads", || {
+            guards.iter().filter(|guard| guard.is_leader()).count() == 1
+        });
+        let tenure = guards
+            .iter()
+            .find_map(LeaderGuard::tenure)
+            .expect("a leader");
+        // Its lease is taken from it, and it does not know yet.
+        conn.lapse("x");
+        crate::support::wait_until(PATIENCE, "it is noticed", || !tenure.is_current());
+        let leading = guards.iter().filter(|guard| guard.is_leader()).count();
+        assert!(leading < 2);
+    }
+    // After that, whoever leads is the one whose row it is.
+    thread::sleep(LEASE);
+    let stored = election.leader("x").unwrap().expect("a leader");
+    let terms: Vec<_> = guards
+        .iter()
+        .filter_map(LeaderGuard::tenure)
+        .map(|t| t.term())
+        .collect();
+    assert_eq!(terms, [stored.term]);
 }

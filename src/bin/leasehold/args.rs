@@ -7,7 +7,7 @@ use clap::parser::ValueSource;
 use clap::{ArgMatches, Args, Parser, Subcommand};
 use uuid::Uuid;
 
-use crate::failure::passwords;
+use crate::program::failure::passwords;
 
 /// Run a command only while leader, and see who leads
 ///
@@ -318,8 +318,8 @@ pub fn warn_of_password(matches: &ArgMatches) {
     };
     let typed = innermost.value_source("database") == Some(ValueSource::CommandLine);
     if typed && !passwords(url).is_empty() {
-        let style = crate::output::WARN;
-        crate::output::say(&format!(
+        let style = crate::program::output::WARN;
+        crate::program::output::say(&format!(
             "{style}leasehold:{style:#} Every user of this machine can read the password in --database.\n\
              Put the URL into the environment variable LEASEHOLD_DATABASE_URL instead."
         ));

@@ -4,10 +4,10 @@ use leasehold::election::Election;
 use serde_json::json;
 use uuid::Uuid;
 
-use crate::args::{CandidateArgs, NamespaceArgs};
-use crate::database::{Tables, bounded};
-use crate::failure::{Failure, NO, YES};
-use crate::output::{print, print_json};
+use crate::program::args::{CandidateArgs, NamespaceArgs};
+use crate::program::database::{Tables, bounded};
+use crate::program::failure::{Failure, NO, YES};
+use crate::program::output::{print, print_json};
 
 pub fn elect(args: CandidateArgs) -> Result<u8, Failure> {
     let (id, json) = (args.id, args.place.answer.json);

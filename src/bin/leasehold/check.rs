@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use crate::args::CheckArgs;
-use crate::database::{Kind, Raw, Tables, bounded};
-use crate::failure::{Failure, NO, YES};
-use crate::output::{BAD, GOOD, HEAD, WARN, print, print_json};
+use crate::program::args::CheckArgs;
+use crate::program::database::{Kind, Raw, Tables, bounded};
+use crate::program::failure::{Failure, NO, YES};
+use crate::program::output::{BAD, GOOD, HEAD, WARN, print, print_json};
 use findings::{Finding, Verdict};
 
 pub fn check(args: CheckArgs) -> Result<u8, Failure> {
@@ -30,17 +30,19 @@ fn look(args: &CheckArgs) -> Result<Vec<Finding>, Failure> {
     // Tables that are missing are a finding; any other error here is the answer.
     let schema = match args.database.open(Tables::MustExist, None) {
         Ok(_) => Finding::good("schema", "the election tables are up to date"),
-        Err(failure) if failure.code == crate::failure::ERROR => match Raw::open(&args.database) {
-            Ok(_) if failure.to_string().contains("election tables") => {
-                let what = "the election tables are missing or of an older version";
-                Finding::bad(
-                    "schema",
-                    what,
-                    "run `leasehold migrate` against this database",
-                )
+        Err(failure) if failure.code == crate::program::failure::ERROR => {
+            match Raw::open(&args.database) {
+                Ok(_) if failure.to_string().contains("election tables") => {
+                    let what = "the election tables are missing or of an older version";
+                    Finding::bad(
+                        "schema",
+                        what,
+                        "run `leasehold migrate` against this database",
+                    )
+                }
+                _ => return Err(failure),
             }
-            _ => return Err(failure),
-        },
+        }
         Err(failure) => return Err(failure),
     };
     let mut raw = Raw::open(&args.database)?;
@@ -60,7 +62,7 @@ fn lease(expire: Duration, round_trip: Duration) -> Finding {
     let what = format!(
         "a question takes {:.1} ms; a lease of {} lives for {:.0} of them",
         round_trip.as_secs_f64() * 1e3,
-        crate::output::human(expire),
+        crate::program::output::human(expire),
         expire.as_secs_f64() / round_trip.as_secs_f64().max(1e-6),
     );
     match round_trip * 40 < expire {

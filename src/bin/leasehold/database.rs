@@ -7,8 +7,8 @@ use std::time::Duration;
 use chrono::{DateTime, Utc};
 use leasehold::election::Election;
 
-use crate::args::DatabaseArgs;
-use crate::failure::{ERROR, Failure, USAGE};
+use crate::program::args::DatabaseArgs;
+use crate::program::failure::{ERROR, Failure, USAGE};
 
 /// Whether the tables are created where they are missing.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -84,7 +84,7 @@ pub fn bounded<T: Send + 'static>(
             mpsc::RecvTimeoutError::Timeout => {
                 format!(
                     "the database did not answer within {}",
-                    crate::output::human(timeout)
+                    crate::program::output::human(timeout)
                 )
             }
             mpsc::RecvTimeoutError::Disconnected => "the question was broken off".to_owned(),
@@ -107,7 +107,6 @@ pub enum Raw {
     Sqlite(diesel::sqlite::SqliteConnection),
 }
 
-#[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]
 #[derive(diesel::QueryableByName)]
 struct Word {
     #[diesel(sql_type = diesel::sql_types::Text)]
@@ -146,29 +145,21 @@ impl Raw {
 
     /// The column `value` of a query, which must be text.
     pub fn texts(&mut self, sql: &str) -> Result<Vec<String>, Failure> {
-        #[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]
-        {
-            use diesel::RunQueryDsl;
-            let query = diesel::sql_query(sql);
-            let words: Result<Vec<Word>, _> = match self {
-                #[cfg(feature = "postgres")]
-                Raw::Postgres(conn) => query.load(conn),
-                #[cfg(feature = "mysql")]
-                Raw::Mysql(conn) => query.load(conn),
-                #[cfg(feature = "sqlite")]
-                Raw::Sqlite(conn) => query.load(conn),
-            };
-            let words = words.map_err(|error| {
-                let what = format!("the database refused a question: {error}");
-                Failure::new(ERROR, what, "correct the cause and try again")
-            })?;
-            Ok(words.into_iter().map(|word| word.value).collect())
-        }
-        #[cfg(not(any(feature = "postgres", feature = "mysql", feature = "sqlite")))]
-        {
-            let _ = sql;
-            match *self {}
-        }
+        use diesel::RunQueryDsl;
+        let query = diesel::sql_query(sql);
+        let words: Result<Vec<Word>, _> = match self {
+            #[cfg(feature = "postgres")]
+            Raw::Postgres(conn) => query.load(conn),
+            #[cfg(feature = "mysql")]
+            Raw::Mysql(conn) => query.load(conn),
+            #[cfg(feature = "sqlite")]
+            Raw::Sqlite(conn) => query.load(conn),
+        };
+        let words = words.map_err(|error| {
+            let what = format!("the database refused a question: {error}");
+            Failure::new(ERROR, what, "correct the cause and try again")
+        })?;
+        Ok(words.into_iter().map(|word| word.value).collect())
     }
 
     /// The first answer of a query, if it has one and the database understands it.
@@ -221,7 +212,6 @@ impl Raw {
     }
 }
 
-#[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]
 fn establish<C: diesel::Connection>(url: &str) -> Result<C, diesel::ConnectionError> {
     C::establish(url)
 }

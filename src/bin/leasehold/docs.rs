@@ -4,8 +4,8 @@ use std::io::Write;
 
 use clap::CommandFactory;
 
-use crate::args::{Cli, CompletionsArgs, ManArgs};
-use crate::failure::{ERROR, Failure, YES};
+use crate::program::args::{Cli, CompletionsArgs, ManArgs};
+use crate::program::failure::{ERROR, Failure, YES};
 
 pub fn completions(args: CompletionsArgs) -> Result<u8, Failure> {
     let mut script = Vec::new();

@@ -29,8 +29,8 @@ impl Failure {
     }
 
     pub fn report(&self) {
-        let style = crate::output::BAD;
-        crate::output::say(&format!("{style}leasehold:{style:#} {self}"));
+        let style = crate::program::output::BAD;
+        crate::program::output::say(&format!("{style}leasehold:{style:#} {self}"));
     }
 }
 

@@ -8,10 +8,10 @@ use leasehold::election::{ElectionLeader, Ending, TenureRecord};
 use serde_json::{Value, json};
 use uuid::Uuid;
 
-use crate::args::HistoryArgs;
-use crate::database::{Raw, Tables, bounded};
-use crate::failure::{ERROR, Failure, YES};
-use crate::output::{
+use crate::program::args::HistoryArgs;
+use crate::program::database::{Raw, Tables, bounded};
+use crate::program::failure::{ERROR, Failure, YES};
+use crate::program::output::{
     DIM, GOOD, Grid, PLAIN, WARN, between, clock, exact, human, print, print_json,
 };
 
@@ -23,7 +23,7 @@ pub fn history(args: HistoryArgs) -> Result<u8, Failure> {
     );
     let (tenures, now) = bounded(args.place.answer.timeout, move || read(&args))?;
     match svg {
-        Some(file) => write(&file, &crate::svg::timeline(&ns, &tenures, now))?,
+        Some(file) => write(&file, &crate::program::svg::timeline(&ns, &tenures, now))?,
         None if json => print_json(&as_json(&ns, &tenures))?,
         None => print(&as_text(&tenures, now))?,
     }

@@ -10,9 +10,9 @@ use leasehold::operation::{
 };
 use serde_json::{Value, json};
 
-use crate::args::{LeaseCommand, RootArgs, ScopeArgs};
-use crate::failure::{Failure, NO, USAGE, YES};
-use crate::output::print_json;
+use crate::program::args::{LeaseCommand, RootArgs, ScopeArgs};
+use crate::program::failure::{Failure, NO, USAGE, YES};
+use crate::program::output::print_json;
 
 /// More than any lease needs, and little enough to read in one go.
 const LONGEST_INPUT: u64 = 64 * 1024;

@@ -1,9 +1,9 @@
 //! `leasehold migrate`: the tables, or the SQL that makes them.
 
-use crate::args::MigrateArgs;
-use crate::database::{Kind, Tables, bounded};
-use crate::failure::{Failure, YES};
-use crate::output::{print, say};
+use crate::program::args::MigrateArgs;
+use crate::program::database::{Kind, Tables, bounded};
+use crate::program::failure::{Failure, YES};
+use crate::program::output::{print, say};
 
 macro_rules! migrations {
     ($database:literal) => {

@@ -7,7 +7,7 @@ use anstyle::{AnsiColor, Style};
 use chrono::{DateTime, SecondsFormat, Utc};
 use comfy_table::{ColumnConstraint, ContentArrangement, Table, Width, presets};
 
-use crate::failure::{ERROR, Failure};
+use crate::program::failure::{ERROR, Failure};
 
 pub const GOOD: Style = AnsiColor::Green.on_default();
 pub const WARN: Style = AnsiColor::Yellow.on_default();

@@ -8,14 +8,16 @@ use leasehold::election::{Election, ElectionCandidate, Leader, Term};
 use serde_json::{Value, json};
 use uuid::Uuid;
 
-use crate::args::{DatabaseArgs, StatusArgs};
-use crate::database::{Raw, Tables, bounded};
-use crate::failure::{Failure, YES};
-use crate::output::{DIM, GOOD, Grid, PLAIN, WARN, between, exact, human, print, print_json};
+use crate::program::args::{DatabaseArgs, StatusArgs};
+use crate::program::database::{Raw, Tables, bounded};
+use crate::program::failure::{Failure, YES};
+use crate::program::output::{
+    DIM, GOOD, Grid, PLAIN, WARN, between, exact, human, print, print_json,
+};
 
 pub fn status(args: StatusArgs) -> Result<u8, Failure> {
     if args.watch {
-        return crate::watch::watch(args);
+        return crate::program::watch::watch(args);
     }
     let (timeout, json) = (args.answer.timeout, args.answer.json);
     let seen = bounded(timeout, move || {

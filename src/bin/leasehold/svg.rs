@@ -9,8 +9,8 @@ use std::time::Duration;
 use chrono::{DateTime, Utc};
 use uuid::Uuid;
 
-use crate::history::{End, Tenure};
-use crate::output::{between, clock, human};
+use crate::program::history::{End, Tenure};
+use crate::program::output::{between, clock, human};
 
 const WIDTH: f64 = 1200.0;
 const LEFT: f64 = 300.0;

@@ -3,10 +3,10 @@
 use std::sync::mpsc::{self, Receiver};
 use std::time::{Duration, Instant};
 
-use crate::args::StatusArgs;
-use crate::failure::Failure;
-use crate::output::{self, DIM, WARN, print};
-use crate::status::{Snapshot, Watcher};
+use crate::program::args::StatusArgs;
+use crate::program::failure::Failure;
+use crate::program::output::{self, DIM, WARN, print};
+use crate::program::status::{Snapshot, Watcher};
 
 /// The shortest pause: a watcher is no load test.
 const SHORTEST: Duration = Duration::from_millis(100);
@@ -57,7 +57,7 @@ fn plain(seen: &Snapshot, json: bool) -> Result<(), Failure> {
 
 fn silent(timeout: Duration) -> Failure {
     Failure::new(
-        crate::failure::ERROR,
+        crate::program::failure::ERROR,
         format!(
             "the database has not answered for {}",
             output::human(timeout)
@@ -172,7 +172,7 @@ fn write_raw(text: &str) -> Result<(), Failure> {
         .and_then(|()| stdout.flush());
     written.map_err(|error| {
         let what = format!("the table cannot be drawn: {error}");
-        Failure::new(crate::failure::ERROR, what, "check the terminal")
+        Failure::new(crate::program::failure::ERROR, what, "check the terminal")
     })
 }
 

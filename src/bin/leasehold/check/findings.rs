@@ -4,9 +4,9 @@ use std::time::{Duration, Instant};
 
 use chrono::Utc;
 
-use crate::database::Raw;
-use crate::failure::Failure;
-use crate::output::human;
+use crate::program::database::Raw;
+use crate::program::failure::Failure;
+use crate::program::output::human;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {

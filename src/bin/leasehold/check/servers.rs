@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use super::findings::Finding;
-use crate::args::DatabaseArgs;
-use crate::database::Raw;
-use crate::output::human;
+use crate::program::args::DatabaseArgs;
+use crate::program::database::Raw;
+use crate::program::output::human;
 
 const UTC_WHATEVER: &str = "every instant is stored in UTC, whatever this says";
 

@@ -13,7 +13,7 @@ use rustix::process::{Pid, Signal, WaitOptions};
 
 use super::link::{self, Order, Outcome, Report};
 use super::{News, Run, clock, descent, signals, warden};
-use crate::failure::{ERROR, Failure};
+use crate::program::failure::{ERROR, Failure};
 
 /// How a command's tenure went.
 pub struct Finished {

@@ -18,10 +18,10 @@ use leasehold::election::{Election, Event, Leader, LeaderGuard, Lost, Tenure};
 use nix::sys::signal::Signal as Caught;
 use uuid::Uuid;
 
-use crate::args::RunArgs;
-use crate::database::Tables;
-use crate::failure::{ERROR, Failure, LOST, NO, USAGE};
-use crate::output::human;
+use crate::program::args::RunArgs;
+use crate::program::database::Tables;
+use crate::program::failure::{ERROR, Failure, LOST, NO, USAGE};
+use crate::program::output::human;
 use link::{Outcome, Report};
 use talk::Talk;
 use terminal::Terminal;

@@ -2,7 +2,7 @@
 
 use std::io::{IsTerminal, Write};
 
-use crate::output::{DIM, say};
+use crate::program::output::{DIM, say};
 
 pub struct Talk {
     quiet: bool,

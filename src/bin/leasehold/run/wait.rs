@@ -8,8 +8,8 @@ use leasehold::election::{Election, Event, Leader, LeaderGuard, Tenure};
 use uuid::Uuid;
 
 use super::{News, Run, clock};
-use crate::failure::Failure;
-use crate::output::human;
+use crate::program::failure::Failure;
+use crate::program::output::human;
 
 /// For how long `--wait 0s` waits for the answer to its one try.
 const ONE_TRY: Duration = Duration::from_secs(10);
