@@ -74,7 +74,7 @@ fn a_password_in_an_argument_is_warned_of() {
     );
     assert!(typed.contains("LEASEHOLD_DATABASE_URL instead"), "{typed}");
     let quiet = says_nothing(
-        &mut leasehold("").args(["leader", "--database", "postgres://u@127.0.0.1:1/d"]),
+        leasehold("").args(["leader", "--database", "postgres://u@127.0.0.1:1/d"]),
         code,
     );
     assert!(!quiet.contains("instead"), "{quiet}");

@@ -52,14 +52,16 @@ impl Run {
             }
             self.extend(&mut charge, tenure);
             if clock::now() > self.timing.overdue_at(charge.kill_at) {
-                kill_everything();
+                sweep();
             }
         }
         if let Some(terminal) = &mut self.terminal {
             terminal.take_back();
         }
         // With its warden gone before its time, what the command started is left to this process.
-        kill_everything();
+        while sweep() > 0 {
+            std::thread::sleep(Duration::from_millis(5));
+        }
         if let Some(refused) = charge.refused {
             return Err(refused);
         }
@@ -145,8 +147,9 @@ impl Run {
         match event {
             Event::Lost { term, cause } if *term == tenure.term() => {
                 charge.lost = true;
-                // The lease is somebody else's, or nobody's: there is no time left to be polite.
-                if !matches!(cause, Lost::Unreachable | Lost::Suspended) {
+                // The row is somebody else's, or nobody's: there is no time left to be polite. In the other cases the
+                // stored lease outlasts the trust in it, and the warden has its times.
+                if !matches!(cause, Lost::Unreachable | Lost::Suspended | Lost::Expired) {
                     link::send(&charge.link, &Order::Within(Duration::ZERO));
                 }
                 let why = super::reason(cause);
@@ -243,20 +246,13 @@ fn own_program() -> std::path::PathBuf {
     }
 }
 
-/// Ends every process below this one, and waits until they have ended.
-fn kill_everything() {
-    let mut pause = Duration::from_millis(1);
-    loop {
-        reap();
-        let live = descent::live_below(rustix::process::getpid());
-        if live.is_empty() {
-            return;
-        }
-        live.iter()
-            .for_each(|process| descent::signal(process, Signal::KILL));
-        std::thread::sleep(pause);
-        pause = (pause * 2).min(Duration::from_millis(50));
-    }
+/// Sends SIGKILL to every process below this one, and says how many there were.
+fn sweep() -> usize {
+    reap();
+    let live = descent::live_below(rustix::process::getpid());
+    live.iter()
+        .for_each(|process| descent::signal(process, Signal::KILL));
+    live.len()
 }
 
 /// Waits for every child that has ended: the warden, and as process 1 all orphans of the container.
