@@ -31,6 +31,11 @@ Try:  export LEASEHOLD_DATABASE_URL=sqlite:/tmp/try.db
 #[derive(Subcommand)]
 pub enum Command {
     /// Run a command only while leader; end it before the lease does
+    ///
+    /// Runs CMD only while this process leads the namespace, in a process group of its own, with LEASEHOLD_NS, LEASEHOLD_TERM and
+    /// LEASEHOLD_CANDIDATE in its environment. Signals are passed on to it. When leadership is lost, CMD and all it started get
+    /// SIGTERM after two thirds of the lease without a renewal, and SIGKILL before the lease ends. The lease is released after CMD has
+    /// ended, whose exit code is passed on (128 + N for a signal N; 126 and 127 if it cannot be started).
     Run(RunArgs),
     /// Take or renew leadership once, and print who leads then
     Elect(CandidateArgs),
@@ -55,6 +60,11 @@ pub enum Command {
     /// Create the election tables, or bring them up to date
     Migrate(MigrateArgs),
     /// Owner leases in a directory of this machine, as JSON
+    ///
+    /// Every command prints one JSON object. `renew`, `take-over` and `release` read the lease they are about from stdin: what
+    /// `acquire` or `inspect` printed, or the lease in it. It holds the secret token of the lease.
+    ///
+    /// Identifiers are 64 hexadecimal digits; `printf 'nightly export' | sha256sum | cut -c1-64` makes one.
     #[command(subcommand)]
     Lease(LeaseCommand),
     /// Print a completion script for a shell
@@ -118,12 +128,8 @@ pub struct CandidateArgs {
     pub expire: Duration,
 }
 
-/// Runs CMD only while this process leads the namespace, in a process group of its own, with LEASEHOLD_NS, LEASEHOLD_TERM and
-/// LEASEHOLD_CANDIDATE in its environment. Signals are passed on to it. When leadership is lost, CMD and all it started get
-/// SIGTERM after two thirds of the lease without a renewal, and SIGKILL before the lease ends. The lease is released after CMD has
-/// ended, whose exit code is passed on (128 + N for a signal N; 126 and 127 if it cannot be started).
 #[derive(Args)]
-#[command(after_help = RUN_HELP, long_about)]
+#[command(after_help = RUN_HELP)]
 pub struct RunArgs {
     #[command(flatten)]
     pub database: DatabaseArgs,
@@ -212,10 +218,6 @@ pub struct MigrateArgs {
     pub timeout: Duration,
 }
 
-/// Every command prints one JSON object. `renew`, `take-over` and `release` read the lease they are about from stdin: what
-/// `acquire` or `inspect` printed, or the lease in it. It holds the secret token of the lease.
-///
-/// Identifiers are 64 hexadecimal digits; `printf 'nightly export' | sha256sum | cut -c1-64` makes one.
 #[derive(Subcommand)]
 pub enum LeaseCommand {
     /// Print whether a scope is absent (free), active or expired
