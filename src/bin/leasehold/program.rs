@@ -1,0 +1,77 @@
+//! What every build with a database does: the command line is read, one command runs, and its answer is an exit code.
+
+mod args;
+mod calls;
+mod check;
+mod database;
+mod docs;
+mod failure;
+mod history;
+mod lease;
+mod migrate;
+mod output;
+mod run;
+mod status;
+mod svg;
+mod watch;
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+
+use clap::{CommandFactory, FromArgMatches};
+
+use args::{Cli, Command};
+use failure::{Failure, USAGE, censor_arguments};
+
+pub fn main() -> ExitCode {
+    let arguments: Vec<OsString> = std::env::args_os().collect();
+    if let Some(code) = run::warden::entered(&arguments) {
+        return code;
+    }
+    let parsed = Cli::command()
+        .try_get_matches_from(&arguments)
+        .and_then(|matches| Ok((Cli::from_arg_matches(&matches)?, matches)));
+    let (cli, matches) = match parsed {
+        Ok(parsed) => parsed,
+        Err(error) => return usage(&error, &arguments),
+    };
+    args::warn_of_password(&matches);
+    match dispatch(cli.command) {
+        Ok(code) => ExitCode::from(code),
+        Err(failure) => {
+            failure.report();
+            ExitCode::from(failure.code)
+        }
+    }
+}
+
+/// Help and version go to stdout and are no failure. What was mistyped is shown, but no password in it.
+fn usage(error: &clap::Error, arguments: &[OsString]) -> ExitCode {
+    if !error.use_stderr() {
+        let _ = error.print();
+        return ExitCode::SUCCESS;
+    }
+    let text = censor_arguments(&error.render().ansi().to_string(), arguments);
+    output::say(text.trim_end());
+    ExitCode::from(USAGE)
+}
+
+fn dispatch(command: Command) -> Result<u8, Failure> {
+    match command {
+        Command::Run(args) => run::run(args),
+        Command::Elect(args) => calls::elect(args),
+        Command::Heartbeat(args) => calls::heartbeat(args),
+        Command::Register(args) => calls::register(args),
+        Command::Unregister(args) => calls::unregister(args),
+        Command::IsLeader(args) => calls::is_leader(args),
+        Command::Leader(args) => calls::leader(args),
+        Command::Candidates(args) => calls::candidates(args),
+        Command::Status(args) => status::status(args),
+        Command::History(args) => history::history(args),
+        Command::Check(args) => check::check(args),
+        Command::Migrate(args) => migrate::migrate(args),
+        Command::Lease(args) => lease::lease(args),
+        Command::Completions(args) => docs::completions(args),
+        Command::Man(args) => docs::man(args),
+    }
+}

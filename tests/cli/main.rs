@@ -1,0 +1,20 @@
+//! The program `leasehold`, run as its users run it.
+
+#![cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]
+
+#[path = "../support/mod.rs"]
+mod support;
+
+#[macro_use]
+#[path = "../conformance/database.rs"]
+#[allow(dead_code)]
+mod database;
+
+mod answers;
+mod arguments;
+mod leases;
+mod outage;
+mod run;
+mod running;
+mod secrets;
+mod signals;
