@@ -39,6 +39,7 @@
 //! | `bundled-sqlite` | yes | SQLite compiled in, so that only a C compiler is needed |
 //! | `postgres` | | elections on PostgreSQL; needs libpq |
 //! | `mysql` | | elections on MySQL and MariaDB; needs their client library |
+//! | `cli` | | the program `leasehold` |
 //!
 //! With none of the three databases there is no [`election`]. What is not promised is said there
 //! first thing.
