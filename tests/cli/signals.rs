@@ -2,8 +2,6 @@
 
 use std::time::{Duration, Instant};
 
-use rustix::process::WaitOptions;
-
 use crate::database::{Database, Fresh};
 use crate::running::{Mark, PATIENCE, Running, leasehold};
 use crate::support::process::{self, Pid, Signal};
@@ -71,10 +69,7 @@ fn a_signal_ends_one_who_waits<C: Database>() {
     running.signal(Signal::TERM);
     let (status, err) = running.end(Duration::from_secs(3));
     assert_eq!(status.code(), Some(143));
-    assert!(
-        err.contains("following") && err.contains("not run"),
-        "{err}"
-    );
+    assert!(err.contains("the command was not run"), "{err}");
     assert_eq!(
         election.list_candidates("x").unwrap().len(),
         1,
@@ -85,12 +80,13 @@ fn a_signal_ends_one_who_waits<C: Database>() {
 /// kill -9 of the program, or of its warden: the other one ends the command.
 fn a_killed_program_leaves_nothing_behind<C: Database>() {
     let fresh = Fresh::new::<C>();
-    for warden in [false, true] {
+    // The lease of a killed leader stays to its end, so that the next round needs another.
+    for (warden, ns) in [(false, "x"), (true, "y")] {
         let mark = Mark::new();
         let script = mark.script(r#"trap "" TERM; setsid SLEEP & SLEEP & SLEEP"#);
         let mut command = leasehold(&fresh.url);
         command.args([
-            "run", "--ns", "x", "--expire", "60s", "--", "sh", "-c", &script,
+            "run", "--ns", ns, "--expire", "60s", "--", "sh", "-c", &script,
         ]);
         let mut running = Running::start(&mut command);
         mark.becomes(3);
@@ -103,8 +99,6 @@ fn a_killed_program_leaves_nothing_behind<C: Database>() {
         mark.becomes(0);
         let (status, _) = running.end(PATIENCE);
         assert_eq!(status.code(), warden.then_some(137));
-        // The lease of a killed leader stays to its end; the next round needs the row.
-        fresh.connect::<C>().lapse("x");
     }
 }
 
@@ -137,10 +131,10 @@ mod anywhere {
     fn a_command_that_ignores_the_end_keeps_the_lease_until_it_ends_or_is_killed() {
         let fresh = Fresh::new::<Any>();
         let script = r#"trap "echo heard" TERM; echo ready; while :; do sleep 0.02; done"#;
-        let run = |more: &[&str]| {
+        let run = |ns, more: &[&str]| {
             let mut command = leasehold(&fresh.url);
             command
-                .args(["run", "--ns", "x"])
+                .args(["run", "--ns", ns])
                 .args(more)
                 .args(["--", "sh", "-c", script]);
             let running = Running::start(&mut command);
@@ -149,13 +143,12 @@ mod anywhere {
             assert_eq!(running.line(), "heard");
             running
         };
-        let patient = run(&[]);
+        let patient = run("x", &[]);
         assert!(fresh.election().leader("x").unwrap().is_some());
         drop(patient);
-        fresh.connect::<Any>().lapse("x");
-        let mut strict = run(&["--kill-after", "200ms"]);
+        let mut strict = run("y", &["--kill-after", "200ms"]);
         assert_eq!(strict.end(PATIENCE).0.code(), Some(137));
-        assert!(fresh.election().leader("x").unwrap().is_none());
+        assert!(fresh.election().leader("y").unwrap().is_none());
     }
 
     /// As process 1 of a container: orphans come to the program, and it waits for them.
@@ -172,7 +165,5 @@ mod anywhere {
         wait_until(PATIENCE, "only the command is left", || {
             process::children_of(warden).len() == 1
         });
-        // None of them is ours.
-        assert!(rustix::process::wait(WaitOptions::NOHANG).is_ok_and(|none| none.is_none()));
     }
 }

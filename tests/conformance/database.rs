@@ -1,7 +1,7 @@
 //! What the suite has to know of each database: how to get an empty one, and the SQL with which a
 //! test disturbs an election from outside.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use diesel::prelude::*;
 use diesel::sql_types::{BigInt, Text};
@@ -50,9 +50,14 @@ pub trait Database: ElectionConnection + Connection + Send + 'static {
         ));
     }
 
+    /// Waits where SQLite would not: the connections of the suite have no busy timeout.
     fn run(&mut self, sql: &str) {
-        self.batch_execute(sql)
-            .unwrap_or_else(|error| panic!("{sql}: {error}"));
+        let deadline = Instant::now() + Duration::from_secs(20);
+        while let Err(error) = self.batch_execute(sql) {
+            let locked = error.to_string().contains("database is locked");
+            assert!(locked && Instant::now() < deadline, "{sql}: {error}");
+            std::thread::sleep(Duration::from_millis(2));
+        }
     }
 
     fn hold_row(&mut self, ns: &str) {
