@@ -1,6 +1,8 @@
 //! Bad input, wrong addresses, secrets: each a typed error that says what to do, and nothing of a
 //! password anywhere.
 
+#![cfg(all(feature = "postgres", feature = "mysql", feature = "sqlite"))]
+
 mod support;
 
 use std::error::Error;

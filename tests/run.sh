@@ -101,7 +101,7 @@ run_tests() {
     step "cargo test --locked --all-features $*"
     local result=0
     LEASEHOLD_TEST_RUN=$run_dir TMPDIR=$run_dir LEASEHOLD_TEST_PYTHON=$(realpath -s "$python_home/bin/python") \
-        cargo test --locked --all-features "$@" || result=$?
+        cargo test --locked --all-features --no-fail-fast "$@" || result=$?
 
     # A server ends just after the test process that shared it.
     local pids tries=0

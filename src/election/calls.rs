@@ -5,13 +5,14 @@ use std::time::Duration;
 use uuid::Uuid;
 use uuid::fmt::Hyphenated;
 
+use super::classify::Class;
 use super::namespace::Namespace;
 use super::retry::Budget;
 use super::rule::{Claim, Decision, Standing, decide};
 use super::store::{Args, Glance, Lock, Store};
 use super::{
     ElectionCandidate, ElectionError, ElectionLeader, Ending, Expire, Leader, TenureRecord, Term,
-    model,
+    migrate, model,
 };
 
 /// The input of one call, checked.
@@ -87,6 +88,9 @@ impl<'a> Call<'a> {
     }
 
     /// Runs `attempt` until it succeeds, fails for good, or the time budget is spent.
+    ///
+    /// In a transaction that the caller has open, each attempt is a savepoint: one that fails
+    /// takes nothing of the caller's along.
     pub(crate) fn run<S: Store, T>(
         &self,
         store: &mut S,
@@ -94,15 +98,34 @@ impl<'a> Call<'a> {
     ) -> Result<T, ElectionError> {
         let mut attempts = self.budget::<S>().start();
         loop {
-            // A connection that cannot say whether a transaction is open has a broken one.
-            let in_transaction = store.depth().map_or(true, |depth| depth > 0);
-            match attempt(store) {
-                Ok(value) => return Ok(value),
-                Err(error) => attempts
-                    .pause_or_give_up(error, in_transaction)
-                    .map_err(|error| error.during(self.name, self.ns()))?,
+            let in_transaction = store.depth()? > 0;
+            let outcome = if in_transaction {
+                store.in_transaction(&mut attempt)
+            } else {
+                attempt(store)
+            };
+            let Err(error) = outcome else { return outcome };
+            if let Err(error) = attempts.pause_or_give_up(error, in_transaction) {
+                return Err(
+                    told_by_the_tables(store, error, in_transaction).during(self.name, self.ns())
+                );
             }
         }
+    }
+}
+
+/// A server that speaks another language says in its own words that a table is missing.
+fn told_by_the_tables<S: Store>(
+    store: &mut S,
+    error: ElectionError,
+    in_transaction: bool,
+) -> ElectionError {
+    if in_transaction || error.class() != Some(Class::Unknown) {
+        return error;
+    }
+    match migrate::check(store) {
+        Err(missing @ ElectionError::Schema { .. }) => missing,
+        _ => error,
     }
 }
 
@@ -110,20 +133,18 @@ pub(crate) fn elect<S: Store>(store: &mut S, call: &Call<'_>) -> Result<Uuid, El
     call.run(store, |store| {
         // 1. Look, without a lock. Most calls end here: the leader's with its lease renewed where
         //    one statement can do it, a follower's with nothing written.
-        let mut row_exists = false;
         if store.reads_are_current()? {
             let glance = store.glance(&call.args())?;
             if glance.renewed {
                 return Ok(call.me);
             }
-            row_exists = glance.standing.is_some();
             if let Some(leader) = someone_else_leads(&glance, call.me) {
                 refresh_registration(store, call, &glance)?;
                 return Ok(leader);
             }
         }
         // 2. There is something to take or to renew: lock the row, decide, write, commit.
-        store.in_transaction(|store| decide_locked(store, call, row_exists))
+        store.in_transaction(|store| decide_locked(store, call))
     })
 }
 
@@ -142,49 +163,37 @@ fn refresh_registration<S: Store>(
 ) -> Result<(), ElectionError> {
     match glance.registration_left {
         Some(left) if call.expire.still_fresh(left) => Ok(()),
-        _ => Ok(store.beat(&call.args())?),
+        _ => store.beat(&call.args()),
     }
 }
 
-fn decide_locked<S: Store>(
-    store: &mut S,
-    call: &Call<'_>,
-    row_exists: bool,
-) -> Result<Uuid, ElectionError> {
+fn decide_locked<S: Store>(store: &mut S, call: &Call<'_>) -> Result<Uuid, ElectionError> {
     let args = call.args();
-    let standing = lock(store, call, row_exists)?;
-    let leader = match decide(standing, call.me, Claim::Identity) {
-        Decision::Follow(leader) => leader,
+    // The registration first: to write it may take a wait, and the lease counts from its writing.
+    store.beat(&args)?;
+    let standing = lock(store, call)?;
+    match decide(standing, call.me, Claim::Identity) {
+        Decision::Follow(leader) => return Ok(leader),
+        Decision::Take => drop(take(store, call, standing)?),
         Decision::Renew => {
-            let args = Args {
-                term: standing.term().get(),
-                ..args
-            };
-            if !store.renew(&args)? {
+            let term = standing.term().get();
+            if !store.renew(&Args { term, ..args })? {
                 return Err(call.row_is_locked());
             }
-            call.me
         }
-        Decision::Take => {
-            take(store, call, standing)?;
-            call.me
-        }
-    };
-    store.beat(&args)?;
-    Ok(leader)
+    }
+    Ok(call.me)
 }
 
 /// Locks the leader row; makes it exist first, since a row that is missing cannot be locked.
-fn lock<S: Store>(
-    store: &mut S,
-    call: &Call<'_>,
-    row_exists: bool,
-) -> Result<Standing, ElectionError> {
+fn lock<S: Store>(store: &mut S, call: &Call<'_>) -> Result<Standing, ElectionError> {
     let args = call.args();
-    if !row_exists {
+    let mut locked = store.lock(&args)?;
+    if matches!(locked, Lock::Absent) {
         store.ensure_row(&args)?;
+        locked = store.lock(&args)?;
     }
-    match store.lock(&args)? {
+    match locked {
         Lock::Taken(standing) => Ok(standing),
         Lock::Busy | Lock::Absent => Err(call.row_is_locked()),
     }
@@ -196,16 +205,12 @@ pub(crate) fn claim<S: Store>(
     store: &mut S,
     call: &Call<'_>,
     last: Option<Term>,
-    row_exists: bool,
 ) -> Result<Option<Term>, ElectionError> {
     store.in_transaction(|store| {
-        let standing = lock(store, call, row_exists)?;
+        store.beat(&call.args())?;
+        let standing = lock(store, call)?;
         match decide(standing, call.me, Claim::Guard { last }) {
-            Decision::Take => {
-                let term = take(store, call, standing)?;
-                store.beat(&call.args())?;
-                Ok(Some(term))
-            }
+            Decision::Take => take(store, call, standing).map(Some),
             Decision::Renew | Decision::Follow(_) => Ok(None),
         }
     })
@@ -229,7 +234,7 @@ pub(crate) fn leave<S: Store>(
                 ..args
             })?;
         }
-        Ok(store.withdraw(&args)?)
+        store.withdraw(&args)
     })
 }
 
@@ -279,7 +284,7 @@ fn take<S: Store>(
 }
 
 pub(crate) fn register<S: Store>(store: &mut S, call: &Call<'_>) -> Result<(), ElectionError> {
-    call.run(store, |store| Ok(store.beat(&call.args())?))
+    call.run(store, |store| store.beat(&call.args()))
 }
 
 pub(crate) fn unregister<S: Store>(store: &mut S, call: &Call<'_>) -> Result<(), ElectionError> {
@@ -287,11 +292,11 @@ pub(crate) fn unregister<S: Store>(store: &mut S, call: &Call<'_>) -> Result<(),
         let args = call.args();
         let may_lead = !store.reads_are_current()? || leads(store.look(&args)?, call.me);
         if !may_lead {
-            return Ok(store.withdraw(&args)?);
+            return store.withdraw(&args);
         }
         store.in_transaction(|store| {
             release(store, call)?;
-            Ok(store.withdraw(&args)?)
+            store.withdraw(&args)
         })
     })
 }

@@ -31,7 +31,6 @@ pub(crate) enum Step {
         id: Id,
         ask: Ask,
         last: Option<Term>,
-        row_exists: bool,
     },
     /// Give up this lease, if there is one, and this candidacy.
     Leave {
@@ -76,7 +75,6 @@ struct Campaign {
     last: Option<Term>,
     /// The leader that was last seen, other than this guard.
     seen: Option<(Uuid, Term)>,
-    row_exists: bool,
     /// When the candidate must be registered anew.
     register_at: Duration,
     /// The last answer was an error, or did not come.
@@ -117,7 +115,6 @@ impl Campaigns {
                 due,
                 last: None,
                 seen: None,
-                row_exists: false,
                 register_at: now,
                 failing: false,
                 events: Vec::new(),
@@ -206,7 +203,6 @@ impl Campaigns {
             id,
             ask: campaign.ask(),
             last: campaign.last,
-            row_exists: campaign.row_exists,
         })
     }
 
@@ -342,7 +338,6 @@ impl Campaigns {
                 campaign.register_at = began + campaign.settings.expire / 3;
             }
             let sight = sights.get(&*ask.ns);
-            campaign.row_exists = sight.is_some();
             match sight {
                 Some(Err(error)) => self.failed(&[*id], &error.to_string(), now),
                 Some(Ok(Standing::Held {
@@ -402,8 +397,9 @@ impl Campaigns {
             return;
         }
         let trusted_until = campaign.settings.trusted_until(began);
-        campaign.seat.begin(term, trusted_until);
+        // Who sees that it leads finds the news told.
         campaign.tell(Event::Elected { term });
+        campaign.seat.begin(term, trusted_until);
         self.set_phase(id, Phase::Leading { trusted_until });
         self.schedule_beat(id, began);
         self.expire(now);

@@ -30,6 +30,8 @@ const MESSAGES: &[(&str, Class)] = &[
     ("canceling statement due to lock timeout", Class::Contention),
     ("canceling statement due to statement timeout", Class::Contention),
     ("could not obtain lock", Class::Contention),
+    ("has no equivalent in encoding", Class::Final),
+    ("value too long for type", Class::Final),
     ("terminating connection", Class::Disconnected),
     ("server closed the connection", Class::Disconnected),
     ("connection has been closed", Class::Disconnected),
@@ -49,7 +51,9 @@ const MESSAGES: &[(&str, Class)] = &[
     ("Connection was killed", Class::Disconnected),
     ("Server shutdown in progress", Class::Disconnected),
     ("read-only option", Class::Disconnected),
+    ("READ ONLY transaction", Class::Final),
     // SQLite
+    ("attempt to write a readonly database", Class::Final),
     ("database is locked", Class::Contention),
     ("database table is locked", Class::Contention),
     ("database schema is locked", Class::Contention),
@@ -79,8 +83,13 @@ fn classify_message(message: &str) -> Class {
     if lacks_table_or_column(message) {
         return Class::Schema;
     }
-    if message.contains("prepared statement")
-        && (message.contains("does not exist") || message.contains("already exists"))
+    let about_statement = message.contains("prepared statement");
+    if about_statement
+        && ["does not exist", "already exists"]
+            .iter()
+            .any(|part| message.contains(part))
+        || message.contains("bind message supplies")
+        || message.contains("incorrect binary data format")
     {
         return Class::Pooler;
     }

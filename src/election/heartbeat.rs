@@ -67,6 +67,8 @@ impl Heartbeat {
             wake: Condvar::new(),
         });
         timekeeper().watch(&heartbeat);
+        // If it cannot start now, the first guard tries again, and says so.
+        let _ = timekeeper().start();
         heartbeat
     }
 
@@ -314,18 +316,13 @@ fn ask<C: Open>(
         Step::Look(asks, register) => {
             let asks: Vec<Ask> = asks.iter().map(|(_, ask)| ask.clone()).collect();
             if !register.is_empty() {
-                conn.beat_all(register)?;
+                conn.beat_all(&register.iter().collect::<Vec<_>>())?;
             }
             Ok(Answer::Seen(conn.look_all(&asks)?))
         }
-        Step::Claim {
-            ask,
-            last,
-            row_exists,
-            ..
-        } => {
+        Step::Claim { ask, last, .. } => {
             let call = call_for("elect", ask)?;
-            calls::claim(conn, &call, *last, *row_exists).map(Answer::Claimed)
+            calls::claim(conn, &call, *last).map(Answer::Claimed)
         }
         Step::Leave { ask, term, .. } => {
             let call = call_for("resign", ask)?;

@@ -4,13 +4,16 @@
 //! off the tables themselves. There is no bookkeeping to share with the application's own diesel
 //! migrations, and it makes no difference who applied them.
 
+use std::time::Duration;
+
 use diesel::Connection;
 use diesel::connection::BoxableConnection;
 use diesel::migration::MigrationSource;
 use diesel_migrations::{EmbeddedMigrations, embed_migrations};
 
 use super::ElectionError;
-use super::store::{Args, LEADER, Store, TENURE};
+use super::retry::Budget;
+use super::store::{Args, CANDIDATE, LEADER, Store, TENURE};
 
 /// The migrations for PostgreSQL, to run among an application's own.
 #[cfg(feature = "postgres")]
@@ -22,8 +25,17 @@ pub const MYSQL_MIGRATIONS: EmbeddedMigrations = embed_migrations!("migrations/m
 #[cfg(feature = "sqlite")]
 pub const SQLITE_MIGRATIONS: EmbeddedMigrations = embed_migrations!("migrations/sqlite");
 
-/// The column that each migration, in order, creates last.
-const MARKS: [(&str, &str); 2] = [(LEADER, "ns"), (TENURE, "ended_by")];
+/// A table and a column of it.
+type Mark = (&'static str, &'static str);
+
+/// What each migration, in order, leaves behind.
+const MARKS: [&[Mark]; 2] = [
+    &[(LEADER, "ns"), (CANDIDATE, "ns")],
+    &[(LEADER, "term"), (TENURE, "ended_by")],
+];
+
+/// How long many that migrate at once wait for each other.
+const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A store whose tables can be migrated.
 pub trait Migrate: Store {
@@ -43,19 +55,33 @@ where
     S: Migrate + BoxableConnection<<S as Connection>::Backend>,
     EmbeddedMigrations: MigrationSource<<S as Connection>::Backend>,
 {
-    if first_pending(store)?.is_none() {
+    let mut attempts = Budget::exactly(PATIENCE).start();
+    loop {
+        let in_transaction = store.depth()? > 0;
+        match migrate_once(store) {
+            Ok(()) => return Ok(()),
+            Err(error) => attempts.pause_or_give_up(error, in_transaction)?,
+        }
+    }
+}
+
+fn migrate_once<S>(store: &mut S) -> Result<(), ElectionError>
+where
+    S: Migrate + BoxableConnection<<S as Connection>::Backend>,
+    EmbeddedMigrations: MigrationSource<<S as Connection>::Backend>,
+{
+    if first_missing(store)?.is_none() {
         return Ok(());
     }
     store.alone(|store| {
-        let Some(pending) = first_pending(store)? else {
-            return Ok(());
-        };
         let mut migrations = MigrationSource::<S::Backend>::migrations(&S::migrations())
             .map_err(|error| failed(&*error))?;
         migrations.sort_by(|a, b| a.name().version().cmp(&b.name().version()));
-        for migration in migrations.iter().skip(pending) {
-            tracing::info!(migration = %migration.name(), "migrating the election tables");
-            migration.run(store).map_err(|error| failed(&*error))?;
+        for (migration, marks) in migrations.iter().zip(MARKS) {
+            if missing(store, marks)?.is_some() {
+                tracing::info!(migration = %migration.name(), "migrating the election tables");
+                migration.run(store).map_err(|error| failed(&*error))?;
+            }
         }
         check(store)
     })
@@ -63,26 +89,29 @@ where
 
 /// Refuses tables that are missing or older than this version.
 pub(crate) fn check<S: Store>(store: &mut S) -> Result<(), ElectionError> {
-    let found = match first_pending(store)? {
+    let found = match first_missing(store)? {
         None => return Ok(()),
-        Some(0) => "they are missing".to_owned(),
-        Some(pending) => {
-            let (table, column) = MARKS[pending];
+        Some((table, "ns")) => format!("{table} is missing"),
+        Some((table, column)) => {
             format!("they are of an older version: {table}.{column} is missing")
         }
     };
     Err(ElectionError::Schema { found })
 }
 
-fn first_pending<S: Store>(store: &mut S) -> Result<Option<usize>, ElectionError> {
-    for (index, (table, column)) in MARKS.into_iter().enumerate() {
+fn first_missing<S: Store>(store: &mut S) -> Result<Option<Mark>, ElectionError> {
+    missing(store, MARKS.concat().as_slice())
+}
+
+fn missing<S: Store>(store: &mut S, marks: &[Mark]) -> Result<Option<Mark>, ElectionError> {
+    for &(table, column) in marks {
         let args = Args {
             text: table,
             me: column,
             ..Args::default()
         };
         if !store.has_column(&args)? {
-            return Ok(Some(index));
+            return Ok(Some((table, column)));
         }
     }
     Ok(None)

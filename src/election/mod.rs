@@ -1,4 +1,96 @@
 //! Leader election with leases and namespaces, on the SQL database an application already has.
+//!
+//! # What it does
+//!
+//! In each *namespace* at most one *candidate* at a time holds a *lease*: a row with an expiry. The
+//! holder is the *leader*. Whoever finds the lease vacant or expired may take it; nobody takes one
+//! that has not run out. Every acquisition has a *term*, an integer that only grows: the fencing
+//! token of what the leader does.
+//!
+//! There are two ways in. The functions of this module, and the same as methods of [`Election`], each
+//! do one thing once. A [`LeaderGuard`] campaigns, beats and watches in the background, for as long
+//! as it lives.
+//!
+//! # What it does not promise
+//!
+//! - A leader learns of its loss by time, not by message. Between the last look at
+//!   [`is_leader`](LeaderGuard::is_leader) and the work that follows, time passes. What must not
+//!   happen twice belongs into a fenced [`transaction`](LeaderGuard::transaction), or carries the
+//!   term to a store that refuses lower ones.
+//! - The election is as durable and as single as its database. A fail-over that loses commits loses
+//!   leases and terms with them.
+//! - It is no queue and no quorum: who is next is nobody's right, and a majority is not asked.
+//!
+//! # Safety
+//!
+//! These hold under every fault, and each has tests that fail without it:
+//!
+//! - **S1** At most one candidate holds an unexpired lease in a namespace, by the database's clock.
+//! - **S2** Every instant written or compared in SQL is the database's own clock, read after the row
+//!   lock is held, in UTC. Clients send durations, never instants. Nobody judges another's lease by
+//!   their own expire setting.
+//! - **S3** A live lease of another candidate is never taken, shortened or touched. A renewal and a
+//!   release match namespace, candidate, term and an unexpired lease; no match means lost, and
+//!   nothing is written.
+//! - **S4** The term grows with every acquisition, also by the same candidate after a lapse or a
+//!   resignation; never with a renewal; and is not reset while the database lives.
+//! - **S5** A guard says that it leads only before **start of the last successful beat + expire -
+//!   margin**, by a clock that counts the time the machine sleeps (`CLOCK_BOOTTIME` on Linux). It
+//!   needs no query and no lock for that, and fails closed: with a query that hangs, a thread that
+//!   died, a process that was stopped, in a forked child.
+//! - **S6** What an interrupted commit did is unknown, and counts as not renewed.
+//! - **S7** Two guards with one candidate id, in one process or two, never lead together.
+//! - **S8** To resign is to stop beating, to wait until the guarded work has ended, to release, to
+//!   notify. No beat in flight revives a lease that was released.
+//! - **S9** Errors that may pass are retried inside a time budget; they are never reported as lost,
+//!   nor as leader.
+//! - **S10** Text is exact: names that differ in any byte are different namespaces on every database.
+//!
+//! Why one leader: the row of a namespace is locked before it is judged, by the clock of the one
+//! database all ask, and changed before the lock is given up; so of two that want it the second
+//! sees what the first wrote. Why the guard agrees with the row: it counts the lease from before its
+//! question was sent, and the database from after it had arrived, so the guard's lease ends first.
+//!
+//! # The life of a guard
+//!
+//! ```text
+//!            lease is vacant or over: take it, term + 1
+//!   +-----------+ ----------------------------------------> +---------+
+//!   | following |                                           | leading | <--+
+//!   +-----------+ <---------------------------------------- +---------+    | beat: renew
+//!     |   ^    trusted time is over, or the row says         |     |  |    | lease and
+//!     |   |    another term, or is gone: Lost                |     |  +----+ registration
+//!     |   +-- looks each beat, and when the                  |     |
+//!     |       followed lease ends or is released             |     | resign, drop
+//!     | resign, drop                                         |     v
+//!     |                                          work ends   |  +---------+
+//!     +----------------------------------------------------> |  | leaving | -> released
+//!                                                            +> +---------+
+//! ```
+//!
+//! | What happens | What the guard does |
+//! |---|---|
+//! | one beat fails | nothing is lost; the next try follows soon, on a fresh connection |
+//! | the database does not answer | [`Event::Unreachable`]; false at the deadline; [`Lost::Unreachable`] |
+//! | a beat hangs | after the attempt timeout it is abandoned with its thread and connection; a late answer counts for nothing |
+//! | the row is locked by a session that forgot it | no other namespace notices; false at the deadline; [`Lost::Expired`] |
+//! | another candidate has taken the lease | [`Lost::Superseded`] at the next beat; its row is not touched |
+//! | the row or the table is gone | [`Lost::RowGone`] at the next beat; the next term is higher where the history knows one |
+//! | the process is stopped, the machine sleeps | false at the first question after; [`Lost::Suspended`] |
+//! | the process forks | false in the child |
+//! | the heartbeat thread panics | a failed beat like any other |
+//! | the thread cannot be started | [`LeaderGuard::spawn`] fails; no lease was taken |
+//! | the network is dark while a guard is dropped | `drop` returns within 2 seconds; the lease runs out by itself |
+//! | the outcome of an acquisition is unknown | it counts as not acquired: the guard waits until that lease is over |
+//!
+//! After every loss a guard stands again, unless it was built with
+//! [`once`](LeaderGuardBuilder::once).
+//!
+//! # Clocks
+//!
+//! PostgreSQL and MySQL have one clock for all who ask them. SQLite's is the clock of the machine,
+//! which all processes that share a file have in common. A step of the database's clock moves the
+//! end of every lease by as much; keep it slewed, as time daemons do.
 
 mod calls;
 mod campaign;

@@ -22,6 +22,9 @@ pub(crate) trait Open: Store + Send + 'static {
     /// Whether a release is told to those who listen.
     const NOTIFIES: bool = false;
 
+    /// Whether a pooler may give every statement outside a transaction another session.
+    const POOLED_BY_STATEMENT: bool = false;
+
     fn open(opening: &Opening) -> Result<Self, ElectionError>;
 
     /// A connection for the heartbeat, which hears of releases where it can.
@@ -103,7 +106,7 @@ impl<C: Open> Pool<C> {
         let mut attempts = call.budget::<C>().start();
         loop {
             let mut lent = self.take(&attempts)?;
-            let outcome = if self.opening.prepared_statements {
+            let outcome = if self.opening.prepared_statements || !C::POOLED_BY_STATEMENT {
                 work(&mut lent.conn)
             } else {
                 // A pooler may give each statement another session, but not inside a transaction.
@@ -143,6 +146,7 @@ impl<C: Open> Pool<C> {
 #[cfg(feature = "postgres")]
 impl Open for diesel::pg::PgConnection {
     const NOTIFIES: bool = true;
+    const POOLED_BY_STATEMENT: bool = true;
 
     fn open_for_beats(opening: &Opening) -> Result<Self, ElectionError> {
         use diesel::connection::SimpleConnection;
@@ -194,7 +198,11 @@ fn with_connect_limits(url: &str, timeout: Duration) -> String {
         ("tcp_user_timeout", millis),
     ] {
         if !url.contains(name) {
-            let separator = if url.contains('?') { '&' } else { '?' };
+            let separator = match (url.contains('?'), url.ends_with(['?', '&'])) {
+                (false, _) => "?",
+                (true, false) => "&",
+                (true, true) => "",
+            };
             url.push_str(&format!("{separator}{name}={value}"));
         }
     }

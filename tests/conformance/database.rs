@@ -56,7 +56,15 @@ pub trait Database: ElectionConnection + Connection + Send + 'static {
     }
 
     fn hold_row(&mut self, ns: &str) {
-        self.run(&Self::HOLD.replace("NS", ns));
+        let hold = Self::HOLD.replace("NS", ns);
+        crate::support::wait_until(Duration::from_secs(60), "the row is free", || {
+            let held = self.batch_execute(&hold);
+            if held.is_err() {
+                // What began the transaction may have succeeded.
+                let _ = self.batch_execute("ROLLBACK");
+            }
+            held.is_ok()
+        });
     }
 
     /// Everything that is stored about who leads `ns`.
@@ -78,6 +86,8 @@ pub struct Fresh {
     _dir: Option<TempDir>,
 }
 
+// The test binaries share this, and each uses a part.
+#[allow(dead_code)]
 impl Fresh {
     pub fn new<C: Database>() -> Fresh {
         let fresh = Fresh::without_tables::<C>();

@@ -1,5 +1,7 @@
 //! One suite, the same tests on every database, through the public API.
 
+#![cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]
+
 #[path = "../support/mod.rs"]
 mod support;
 
@@ -13,3 +15,4 @@ mod schema;
 mod text;
 mod time;
 mod transactions;
+mod waits;

@@ -7,7 +7,7 @@ use leasehold::election::{Election, elect, is_leader, leader, list_candidates};
 use uuid::Uuid;
 
 use crate::database::{Database, Fresh};
-use crate::support::child::{self, Role};
+use crate::support::child;
 
 on_every_database![
     a_lease_taken_late_in_a_transaction_lasts_from_then,
@@ -143,6 +143,7 @@ fn a_process_with_a_wrong_clock_changes_nothing_on_mariadb() {
 
 #[cfg(any(feature = "postgres", feature = "mysql"))]
 fn a_process_with_a_wrong_clock_changes_nothing<C: Database>() {
+    use crate::support::child::Role;
     let fresh = Fresh::new::<C>();
     let election = fresh.election();
     for skew in ["-180s", "+180s"] {

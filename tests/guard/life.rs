@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use leasehold::election::{Election, LeaderGuard};
+use leasehold::election::LeaderGuard;
 use uuid::Uuid;
 
 use crate::database::{Database, Fresh};
@@ -121,6 +121,39 @@ fn many_guards_share_one_thread<C: Database>() {
     assert_eq!(left.count(), 0);
 }
 
+#[cfg(feature = "sqlite")]
+#[test]
+fn two_thousand_guards_cost_one_thread() {
+    use crate::support::child::{self, Role};
+    let role = Role::spawn(&mut child::in_child("life::role_counts_its_threads"));
+    assert_eq!(role.line(4 * PATIENCE), "1");
+}
+
+#[cfg(feature = "sqlite")]
+#[test]
+fn role_counts_its_threads() {
+    use crate::support::child;
+    let Some(parent) = child::role("life::role_counts_its_threads") else {
+        return;
+    };
+    let threads = || std::fs::read_dir("/proc/self/task").unwrap().count();
+    let dir = tempfile::tempdir().unwrap();
+    let url = format!("sqlite:{}", dir.path().join("x.db").display());
+    let election = leasehold::election::Election::builder(&url)
+        .expire(Duration::from_secs(30))
+        .build()
+        .unwrap();
+    let before = threads();
+    let guards: Vec<LeaderGuard> = (0..2000)
+        .map(|n| LeaderGuard::spawn(&election, Uuid::new_v4(), &n.to_string()).unwrap())
+        .collect();
+    guards.iter().for_each(|guard| drop(must_lead(guard)));
+    assert!(guards.iter().all(LeaderGuard::is_leader));
+    parent.say(threads() - before);
+    // The process ends without giving the leases back: their time runs out.
+    std::mem::forget(guards);
+}
+
 /// A process that cannot start a thread takes no lease.
 #[cfg(feature = "sqlite")]
 #[test]
@@ -128,7 +161,7 @@ fn without_a_thread_no_lease_is_taken() {
     use crate::support::child::{self, Role};
     let dir = tempfile::tempdir().unwrap();
     let url = format!("sqlite:{}", dir.path().join("x.db").display());
-    let election = Election::connect(&url).unwrap();
+    let election = leasehold::election::Election::connect(&url).unwrap();
     let role = Role::spawn(child::in_child("life::role_has_no_threads_left").env("URL", &url));
     assert_eq!(role.line(PATIENCE), "refused");
     assert!(election.leader("x").unwrap().is_none());
@@ -143,7 +176,7 @@ fn role_has_no_threads_left() {
     let Some(parent) = child::role("life::role_has_no_threads_left") else {
         return;
     };
-    let election = Election::connect(&std::env::var("URL").unwrap()).unwrap();
+    let election = leasehold::election::Election::connect(&std::env::var("URL").unwrap()).unwrap();
     // No more address space: the stack of a further thread does not fit.
     use rustix::process::{Resource, Rlimit, setrlimit};
     let none = Rlimit {

@@ -1,5 +1,7 @@
 //! LeaderGuard: it keeps leadership, tells the truth locally, and fences what the leader writes.
 
+#![cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]
+
 #[path = "../support/mod.rs"]
 mod support;
 
@@ -11,6 +13,8 @@ mod faults;
 mod fenced;
 mod leading;
 mod life;
+#[cfg(all(feature = "postgres", feature = "mysql"))]
+mod network;
 mod overlap;
 mod processes;
 

@@ -170,6 +170,7 @@ fn the_stale_leaders_write_is_always_refused<C: Database>() {
 }
 
 /// S5: a forked child has no heartbeat.
+#[cfg(feature = "sqlite")]
 #[test]
 fn a_forked_child_does_not_lead() {
     let role = Role::spawn(&mut child::in_child("processes::role_forks"));

@@ -13,11 +13,13 @@ mod session;
 mod sqlite;
 mod statement;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use diesel::QueryResult;
+use diesel::connection::TransactionManager;
+use diesel::result::Error as DieselError;
 use uuid::Uuid;
 
 use super::rule::Standing;
@@ -92,9 +94,8 @@ pub struct Ask {
 }
 
 fn as_json<A: serde::Serialize>(asks: &[A]) -> Result<String, ElectionError> {
-    serde_json::to_string(asks).map_err(|error| {
-        ElectionError::from(diesel::result::Error::SerializationError(Box::new(error)))
-    })
+    serde_json::to_string(asks)
+        .map_err(|error| ElectionError::from(DieselError::SerializationError(Box::new(error))))
 }
 
 /// What an attempt to lock the leader row gives.
@@ -191,19 +192,22 @@ pub trait Store: Session {
         Ok(true)
     }
 
-    fn beat(&mut self, args: &Args<'_>) -> QueryResult<()> {
-        self.execute(Self::SQL.beat, args).map(drop)
+    /// Registers the candidate, or refreshes it.
+    fn beat(&mut self, args: &Args<'_>) -> Result<(), ElectionError> {
+        Ok(self.execute(Self::SQL.beat, args).map(drop)?)
     }
 
-    fn withdraw(&mut self, args: &Args<'_>) -> QueryResult<()> {
-        self.execute(Self::SQL.withdraw, args).map(drop)
+    fn withdraw(&mut self, args: &Args<'_>) -> Result<(), ElectionError> {
+        Ok(self.execute(Self::SQL.withdraw, args).map(drop)?)
     }
 
     /// Extends the leases of many tenures, and refreshes their candidates: one commit. Gives the
     /// namespaces in which it did; in the others the tenure is over, or the row locked.
     fn renew_all(&mut self, asks: &[Ask]) -> Result<Vec<String>, ElectionError>;
 
-    fn beat_all(&mut self, asks: &[Ask]) -> Result<(), ElectionError> {
+    /// Registers or refreshes many candidates; one that another session holds is left out, where
+    /// rows are locked one by one.
+    fn beat_all(&mut self, asks: &[&Ask]) -> Result<(), ElectionError> {
         let args = Args {
             text: &as_json(asks)?,
             ..Args::default()
@@ -263,6 +267,36 @@ pub trait Store: Session {
     }
 }
 
+/// Runs `work` as a savepoint of the transaction that the caller has open.
+///
+/// An error of `work` that has ended the whole transaction, as a deadlock does on MySQL, comes out
+/// as itself; and the connection then refuses to go on, since what follows would no longer be in
+/// a transaction.
+fn in_savepoint<S: Store, T>(
+    store: &mut S,
+    work: impl FnOnce(&mut S) -> Result<T, ElectionError>,
+) -> Result<T, ElectionError> {
+    let mut of_work = None;
+    let outcome = store.transaction(|store| {
+        work(store).map_err(|error| {
+            of_work = Some(error);
+            ElectionError::from(DieselError::RollbackTransaction)
+        })
+    });
+    let Some(error) = of_work else { return outcome };
+    let rolled_back = matches!(
+        outcome,
+        Err(ElectionError::Database {
+            source: DieselError::RollbackTransaction,
+            ..
+        })
+    );
+    if !rolled_back {
+        S::TransactionManager::transaction_manager_status_mut(store).set_in_error();
+    }
+    Err(error)
+}
+
 /// [`Store::renew_all`] where it takes several statements: `renewable` says, with the rows locked,
 /// which tenures are current, and `extend` extends exactly those.
 #[cfg(any(feature = "mysql", feature = "sqlite"))]
@@ -272,6 +306,8 @@ fn renew_in_steps<S: Store>(
     renewable: impl FnOnce(&mut S, &Args<'_>) -> QueryResult<Vec<String>>,
     extend: &str,
 ) -> Result<Vec<String>, ElectionError> {
+    use std::collections::HashSet;
+
     store.in_transaction(|store| {
         let json = as_json(asks)?;
         let renewed = renewable(
@@ -292,7 +328,7 @@ fn renew_in_steps<S: Store>(
             ..Args::default()
         };
         store.execute(extend, &args)?;
-        store.execute(S::SQL.beat_all, &args)?;
+        store.beat_all(&current)?;
         Ok(renewed)
     })
 }

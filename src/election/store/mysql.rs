@@ -10,7 +10,10 @@ use diesel::mysql::MysqlConnection;
 use diesel::prelude::*;
 use diesel_migrations::EmbeddedMigrations;
 
-use super::{Args, Ask, ElectionError, RawSighting, Session, Statements, Store, renew_in_steps};
+use super::{
+    Args, Ask, ElectionError, RawSighting, Session, Statements, Store, as_json, in_savepoint,
+    renew_in_steps,
+};
 use crate::election::migrate::{MYSQL_MIGRATIONS, Migrate};
 
 /// The rows of the JSON array `text`.
@@ -85,7 +88,10 @@ static SQL: Statements = Statements {
         WHERE ns = {ns} AND leader_id = {me} AND term = {term}
           AND lease_expires_at > UTC_TIMESTAMP(6)",
 
+    // A wait on another session is ended by MariaDB after 2 seconds, by MySQL, for which the part
+    // between the signs is a remark, after what the session is set to.
     beat: "\
+        /*M!100302 SET STATEMENT innodb_lock_wait_timeout = 2 FOR */
         INSERT INTO gemstone_election_candidate (ns, candidate_id, last_heartbeat_at, expires_at)
         VALUES ({ns}, {me}, UTC_TIMESTAMP(6),
                 TIMESTAMPADD(MICROSECOND, {expire}, UTC_TIMESTAMP(6)))
@@ -94,6 +100,7 @@ static SQL: Statements = Statements {
             expires_at = TIMESTAMPADD(MICROSECOND, {expire}, UTC_TIMESTAMP(6))",
 
     withdraw: "\
+        /*M!100302 SET STATEMENT innodb_lock_wait_timeout = 2 FOR */
         DELETE FROM gemstone_election_candidate
         WHERE ns = {ns} AND candidate_id = {me}",
 
@@ -216,6 +223,20 @@ const EXTEND: &str = concat!(
           l.updated_at = UTC_TIMESTAMP(6)"
 );
 
+macro_rules! registered {
+    () => {
+        concat!(
+            "SELECT CONCAT(c.candidate_id, c.ns) FROM ",
+            asked!(),
+            " STRAIGHT_JOIN gemstone_election_candidate AS c FORCE INDEX (PRIMARY)
+                ON c.ns = asked.ns AND c.candidate_id = asked.me"
+        )
+    };
+}
+
+const REGISTERED: &str = registered!();
+const LOCK_REGISTERED: &str = concat!(registered!(), " FOR UPDATE SKIP LOCKED");
+
 /// The rows are locked first, without a wait, and judged by a clock that is read afterwards.
 fn renewable(conn: &mut MysqlConnection, args: &Args<'_>) -> QueryResult<Vec<String>> {
     let locked: HashSet<String> = conn.texts(LOCK_ALL, args)?.into_iter().collect();
@@ -224,13 +245,19 @@ fn renewable(conn: &mut MysqlConnection, args: &Args<'_>) -> QueryResult<Vec<Str
     Ok(renewable)
 }
 
-/// A wait on another session is ended by the server after 2 seconds, and a transaction of our own
-/// sees what is committed: at the default level, a plain read shows an old snapshot.
+/// A wait on another session is ended by the server after this long.
 const BOUND_WAITS: &str = "\
-    SET @leasehold_wait = @@SESSION.innodb_lock_wait_timeout, SESSION innodb_lock_wait_timeout = 2;
-    SET TRANSACTION ISOLATION LEVEL READ COMMITTED";
+    SET @leasehold_wait = IF(@leasehold_depth > 0, @leasehold_wait, @@SESSION.innodb_lock_wait_timeout),
+        @leasehold_depth = COALESCE(@leasehold_depth, 0) + 1,
+        SESSION innodb_lock_wait_timeout = 2";
 
-const RESTORE_WAITS: &str = "SET SESSION innodb_lock_wait_timeout = @leasehold_wait";
+const RESTORE_WAITS: &str = "\
+    SET @leasehold_depth = @leasehold_depth - 1,
+        SESSION innodb_lock_wait_timeout = IF(@leasehold_depth > 0, 2, @leasehold_wait)";
+
+/// A transaction of our own sees what is committed; at the default level, a plain read shows an
+/// old snapshot.
+const READ_COMMITTED: &str = "SET TRANSACTION ISOLATION LEVEL READ COMMITTED";
 
 impl Store for MysqlConnection {
     const SQL: &'static Statements = &SQL;
@@ -246,6 +273,30 @@ impl Store for MysqlConnection {
         renew_in_steps(self, asks, renewable, EXTEND)
     }
 
+    fn beat_all(&mut self, asks: &[&Ask]) -> Result<(), ElectionError> {
+        self.in_transaction(|conn| {
+            let json = as_json(asks)?;
+            let args = Args {
+                text: &json,
+                ..Args::default()
+            };
+            let mut busy: HashSet<String> = conn.texts(REGISTERED, &args)?.into_iter().collect();
+            for free in conn.texts(LOCK_REGISTERED, &args)? {
+                busy.remove(&free);
+            }
+            let free: Vec<&&Ask> = asks
+                .iter()
+                .filter(|ask| !busy.contains(&format!("{}{}", ask.me, ask.ns)))
+                .collect();
+            let json = as_json(&free)?;
+            let args = Args {
+                text: &json,
+                ..Args::default()
+            };
+            Ok(conn.execute(SQL.beat_all, &args).map(drop)?)
+        })
+    }
+
     /// The first run takes the lock, the second reads the clock with the lock held.
     fn fence(&mut self, args: &Args<'_>) -> QueryResult<bool> {
         self.texts(SQL.fence, args)?;
@@ -256,11 +307,15 @@ impl Store for MysqlConnection {
         &mut self,
         work: impl FnOnce(&mut Self) -> Result<T, ElectionError>,
     ) -> Result<T, ElectionError> {
-        if self.depth()? > 0 {
-            return Connection::transaction(self, work);
-        }
+        let nested = self.depth()? > 0;
         self.batch_execute(BOUND_WAITS)?;
-        let outcome = Connection::transaction(self, work);
+        let outcome = if nested {
+            in_savepoint(self, work)
+        } else {
+            self.batch_execute(READ_COMMITTED)
+                .map_err(ElectionError::from)
+                .and_then(|()| self.transaction(work))
+        };
         // What the transaction came to is known already; a connection that cannot even do this
         // says so at its next use.
         let _ = self.batch_execute(RESTORE_WAITS);

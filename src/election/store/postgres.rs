@@ -9,7 +9,7 @@ use diesel::pg::PgConnection;
 use diesel::prelude::*;
 use diesel_migrations::EmbeddedMigrations;
 
-use super::{Args, Ask, ElectionError, Session, Statements, Store, as_json};
+use super::{Args, Ask, ElectionError, Session, Statements, Store, as_json, in_savepoint};
 use crate::election::migrate::{Migrate, POSTGRES_MIGRATIONS};
 
 static SQL: Statements = Statements {
@@ -22,28 +22,29 @@ static SQL: Statements = Statements {
         FROM gemstone_election_leader
         WHERE ns = {ns}",
 
-    // Renews both rows of the leader, or says who leads: one exchange, one commit.
-    //
-    // A candidate that does not lead locks and writes nothing.
+    // Renews both rows of the leader, or says who leads: one exchange, one commit. No lock is
+    // waited for, and a candidate that does not lead locks and writes nothing.
     glance: "\
-        WITH held AS MATERIALIZED (
-            SELECT ns FROM gemstone_election_leader
-            WHERE ns = {ns} AND leader_id = {me} AND lease_expires_at > clock_timestamp()
-            FOR UPDATE SKIP LOCKED
+        WITH registered AS MATERIALIZED (
+            SELECT c.ns
+            FROM gemstone_election_leader AS l
+            JOIN gemstone_election_candidate AS c ON c.ns = l.ns AND c.candidate_id = l.leader_id
+            WHERE l.ns = {ns} AND l.leader_id = {me} AND l.lease_expires_at > clock_timestamp()
+            FOR NO KEY UPDATE SKIP LOCKED
         ), renewed AS (
             UPDATE gemstone_election_leader AS l
             SET lease_expires_at = clock_timestamp() + {expire} * interval '1 microsecond',
                 updated_at = clock_timestamp()
-            FROM held
-            WHERE l.ns = held.ns AND l.leader_id = {me} AND l.lease_expires_at > clock_timestamp()
+            FROM registered
+            WHERE l.ns = registered.ns AND l.leader_id = {me}
+              AND l.lease_expires_at > clock_timestamp()
             RETURNING l.ns
         ), beat AS (
-            INSERT INTO gemstone_election_candidate (ns, candidate_id, last_heartbeat_at, expires_at)
-            SELECT ns, {me}, clock_timestamp(),
-                   clock_timestamp() + {expire} * interval '1 microsecond'
+            UPDATE gemstone_election_candidate AS c
+            SET last_heartbeat_at = clock_timestamp(),
+                expires_at = clock_timestamp() + {expire} * interval '1 microsecond'
             FROM renewed
-            ON CONFLICT (ns, candidate_id) DO UPDATE
-            SET last_heartbeat_at = excluded.last_heartbeat_at, expires_at = excluded.expires_at
+            WHERE c.ns = renewed.ns AND c.candidate_id = {me}
         )
         SELECT l.leader_id, l.term,
                CASE WHEN isfinite(l.lease_expires_at) THEN CAST(extract(epoch FROM
@@ -51,7 +52,7 @@ static SQL: Statements = Statements {
                (SELECT count(*) FROM renewed),
                (SELECT CAST(extract(epoch FROM c.expires_at - clock_timestamp()) * 1000000 AS bigint)
                 FROM gemstone_election_candidate AS c
-                WHERE c.ns = {ns} AND c.candidate_id = {me})
+                WHERE c.ns = {ns} AND c.candidate_id = {me} AND isfinite(c.expires_at))
         FROM gemstone_election_leader AS l
         WHERE l.ns = {ns}",
 
@@ -165,12 +166,29 @@ static SQL: Statements = Statements {
         ORDER BY term DESC
         LIMIT {expire}",
 
+    // A registration that another session holds is left out; it is asked for again soon.
     beat_all: "\
+        WITH asked AS MATERIALIZED (
+            SELECT ns, me, expire
+            FROM json_to_recordset(CAST({text} AS json)) AS asked(ns text, me text, expire bigint)
+        ), registered AS MATERIALIZED (
+            SELECT c.ns, c.candidate_id, asked.expire
+            FROM asked
+            JOIN gemstone_election_candidate AS c ON c.ns = asked.ns AND c.candidate_id = asked.me
+            FOR NO KEY UPDATE OF c SKIP LOCKED
+        ), refreshed AS (
+            UPDATE gemstone_election_candidate AS c
+            SET last_heartbeat_at = clock_timestamp(),
+                expires_at = clock_timestamp() + registered.expire * interval '1 microsecond'
+            FROM registered
+            WHERE c.ns = registered.ns AND c.candidate_id = registered.candidate_id
+        )
         INSERT INTO gemstone_election_candidate (ns, candidate_id, last_heartbeat_at, expires_at)
         SELECT ns, me, clock_timestamp(), clock_timestamp() + expire * interval '1 microsecond'
-        FROM json_to_recordset(CAST({text} AS json)) AS asked(ns text, me text, expire bigint)
-        ON CONFLICT (ns, candidate_id) DO UPDATE
-        SET last_heartbeat_at = excluded.last_heartbeat_at, expires_at = excluded.expires_at",
+        FROM asked
+        WHERE NOT EXISTS (SELECT FROM gemstone_election_candidate AS c
+                          WHERE c.ns = asked.ns AND c.candidate_id = asked.me)
+        ON CONFLICT (ns, candidate_id) DO NOTHING",
 
     look_all: "\
         SELECT l.ns, l.leader_id, CAST(0 AS bigint),
@@ -201,6 +219,20 @@ const NOTIFY: &str = "SELECT CAST(pg_notify('gemstone_election', {ns}) AS text)"
 
 /// A wait on another session is ended by the server after this long.
 const BOUND_WAITS: &str = "SET LOCAL lock_timeout = '2s'";
+const LOCK_TIMEOUT: &str = "SELECT current_setting('lock_timeout')";
+const SET_LOCK_TIMEOUT: &str = "SELECT set_config('lock_timeout', {text}, true)";
+
+const REFRESH: &str = "\
+    WITH own AS MATERIALIZED (
+        SELECT ns FROM gemstone_election_candidate
+        WHERE ns = {ns} AND candidate_id = {me}
+        FOR NO KEY UPDATE SKIP LOCKED
+    )
+    UPDATE gemstone_election_candidate AS c
+    SET last_heartbeat_at = clock_timestamp(),
+        expires_at = clock_timestamp() + {expire} * interval '1 microsecond'
+    FROM own
+    WHERE c.ns = own.ns AND c.candidate_id = {me}";
 
 /// Renews many tenures and their candidates: one exchange, one commit. `NO KEY` lets the tenure's
 /// own fenced transactions go on.
@@ -224,12 +256,24 @@ const RENEW_ALL: &str = "\
         WHERE l.ns = held.ns AND l.leader_id = held.me AND l.term = held.term
           AND l.lease_expires_at > clock_timestamp()
         RETURNING l.ns, held.me, held.expire
-    ), beat AS (
+    ), registered AS MATERIALIZED (
+        SELECT c.ns, c.candidate_id, renewed.expire
+        FROM renewed
+        JOIN gemstone_election_candidate AS c ON c.ns = renewed.ns AND c.candidate_id = renewed.me
+        FOR NO KEY UPDATE OF c SKIP LOCKED
+    ), refreshed AS (
+        UPDATE gemstone_election_candidate AS c
+        SET last_heartbeat_at = clock_timestamp(),
+            expires_at = clock_timestamp() + registered.expire * interval '1 microsecond'
+        FROM registered
+        WHERE c.ns = registered.ns AND c.candidate_id = registered.candidate_id
+    ), added AS (
         INSERT INTO gemstone_election_candidate (ns, candidate_id, last_heartbeat_at, expires_at)
         SELECT ns, me, clock_timestamp(), clock_timestamp() + expire * interval '1 microsecond'
         FROM renewed
-        ON CONFLICT (ns, candidate_id) DO UPDATE
-        SET last_heartbeat_at = excluded.last_heartbeat_at, expires_at = excluded.expires_at
+        WHERE NOT EXISTS (SELECT FROM gemstone_election_candidate AS c
+                          WHERE c.ns = renewed.ns AND c.candidate_id = renewed.me)
+        ON CONFLICT (ns, candidate_id) DO NOTHING
     )
     SELECT ns FROM renewed";
 
@@ -240,12 +284,23 @@ impl Store for PgConnection {
         &mut self,
         work: impl FnOnce(&mut Self) -> Result<T, ElectionError>,
     ) -> Result<T, ElectionError> {
-        if self.depth()? > 0 {
-            return Connection::transaction(self, work);
+        if self.depth()? == 0 {
+            return self.build_transaction().read_committed().run(|conn| {
+                conn.batch_execute(BOUND_WAITS)?;
+                work(conn)
+            });
         }
-        self.build_transaction().read_committed().run(|conn| {
+        in_savepoint(self, |conn| {
+            // What is set here would outlive the savepoint; a rollback of it restores it.
+            let callers = conn.texts(LOCK_TIMEOUT, &Args::default())?.concat();
             conn.batch_execute(BOUND_WAITS)?;
-            work(conn)
+            let result = work(conn)?;
+            let restore = Args {
+                text: &callers,
+                ..Args::default()
+            };
+            conn.texts(SET_LOCK_TIMEOUT, &restore)?;
+            Ok(result)
         })
     }
 
@@ -259,6 +314,19 @@ impl Store for PgConnection {
 
     fn notify(&mut self, args: &Args<'_>) -> QueryResult<()> {
         self.texts(NOTIFY, args).map(drop)
+    }
+
+    /// A registration that exists is refreshed by one statement, which waits for nobody; to add one
+    /// may mean to wait for another session that does, and that wait is bounded.
+    fn beat(&mut self, args: &Args<'_>) -> Result<(), ElectionError> {
+        if self.execute(REFRESH, args)? > 0 {
+            return Ok(());
+        }
+        self.in_transaction(|conn| Ok(conn.execute(SQL.beat, args).map(drop)?))
+    }
+
+    fn withdraw(&mut self, args: &Args<'_>) -> Result<(), ElectionError> {
+        self.in_transaction(|conn| Ok(conn.execute(SQL.withdraw, args).map(drop)?))
     }
 
     /// Above read committed a plain read shows the transaction's snapshot.
@@ -288,9 +356,14 @@ impl Migrate for PgConnection {
         &mut self,
         work: impl FnOnce(&mut Self) -> Result<T, ElectionError>,
     ) -> Result<T, ElectionError> {
-        Connection::transaction(self, |conn| {
+        let work = |conn: &mut Self| {
             conn.batch_execute(MIGRATION_LOCK)?;
             work(conn)
-        })
+        };
+        if self.depth()? > 0 {
+            return in_savepoint(self, work);
+        }
+        // What others did while the lock was awaited must be seen.
+        self.build_transaction().read_committed().run(work)
     }
 }

@@ -10,7 +10,9 @@ use diesel::prelude::*;
 use diesel::sqlite::SqliteConnection;
 use diesel_migrations::EmbeddedMigrations;
 
-use super::{Ask, ElectionError, Session, Statements, Store, renew_in_steps};
+use super::{
+    Args, Ask, ElectionError, RawSighting, Session, Statements, Store, in_savepoint, renew_in_steps,
+};
 use crate::election::migrate::{Migrate, SQLITE_MIGRATIONS};
 
 /// This instant.
@@ -271,6 +273,12 @@ impl Store for SqliteConnection {
     // One lock for the whole file, and no queue before it.
     const PATIENCE: Duration = Duration::from_secs(5);
 
+    /// The write comes first: a transaction that has only read cannot always become a writer.
+    fn lock_row(&mut self, args: &Args<'_>) -> QueryResult<Option<RawSighting>> {
+        self.execute(SQL.ensure_row, args)?;
+        self.sighting(SQL.lock, args)
+    }
+
     fn renew_all(&mut self, asks: &[Ask]) -> Result<Vec<String>, ElectionError> {
         renew_in_steps(self, asks, |conn, args| conn.texts(RENEWABLE, args), EXTEND)
     }
@@ -280,7 +288,7 @@ impl Store for SqliteConnection {
         work: impl FnOnce(&mut Self) -> Result<T, ElectionError>,
     ) -> Result<T, ElectionError> {
         if self.depth()? > 0 {
-            return Connection::transaction(self, work);
+            return in_savepoint(self, work);
         }
         self.immediate_transaction(work)
     }
