@@ -95,7 +95,11 @@ const ROWS: [Row; 11] = [
 
 /// Limits that stand for themselves.
 const FURTHER: [(&str, &str, usize); 2] = [
-    ("BEGIN, SELECT FOR UPDATE, UPDATE, COMMIT", "locked_update", 1),
+    (
+        "BEGIN, SELECT FOR UPDATE, UPDATE, COMMIT",
+        "locked_update",
+        1,
+    ),
     ("32 clients, SELECT by key", "select", 32),
 ];
 
@@ -122,14 +126,19 @@ pub fn print(rounds: usize, time: Duration) {
         pin(bench.server, false);
     }
     let figure = |load: Load, which: usize| {
-        let of_rounds: Vec<f64> = measured[&load].iter().map(|figures| figures[which]).collect();
+        let of_rounds: Vec<f64> = measured[&load]
+            .iter()
+            .map(|figures| figures[which])
+            .collect();
         median(&of_rounds)
     };
     println!(
         "\nMedians of {rounds} alternating rounds of {time:?}; calls per second; load average {}.\n",
         load_average()
     );
-    println!("| work | leasehold | p50 / p99 ms | pgbench | ratio | target | Python package | times |");
+    println!(
+        "| work | leasehold | p50 / p99 ms | pgbench | ratio | target | Python package | times |"
+    );
     println!("|---|---|---|---|---|---|---|---|");
     for row in &ROWS {
         let ours = (Side::Ours, row.ours, row.clients, row.pinned);
@@ -210,7 +219,11 @@ impl Bench {
             Side::Pgbench => rivals::pgbench(self.server, &self.database, work, clients, time),
             Side::Package => rivals::package(work, &self.package_url, clients, time),
         };
-        let mut command = if pinned { on_one_core(&command) } else { command };
+        let mut command = if pinned {
+            on_one_core(&command)
+        } else {
+            command
+        };
         let told = output_of(&mut command, "");
         if side == Side::Pgbench {
             return [rivals::pgbench_result(&told), 0.0, 0.0, 0.0, 0.0, 0.0];
