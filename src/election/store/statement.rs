@@ -44,7 +44,6 @@ impl Args<'_> {
 pub(super) struct Statement<'a, ST = ()> {
     template: &'a str,
     args: &'a Args<'a>,
-    planned_anew: bool,
     row: PhantomData<ST>,
 }
 
@@ -53,16 +52,7 @@ impl<'a, ST> Statement<'a, ST> {
         Statement {
             template,
             args,
-            planned_anew: false,
             row: PhantomData,
-        }
-    }
-
-    /// Whether the server shall prepare it for these values alone and forget it: one exchange more.
-    pub(super) fn planned_anew(self) -> Self {
-        Statement {
-            planned_anew: true,
-            ..self
         }
     }
 }
@@ -74,9 +64,6 @@ where
     i64: ToSql<BigInt, DB>,
 {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        if self.planned_anew {
-            out.unsafe_to_cache_prepared();
-        }
         let mut rest = self.template;
         while let Some((before, after)) = rest.split_once('{') {
             out.push_sql(before);
