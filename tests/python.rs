@@ -18,7 +18,7 @@ from uuid import UUID
 from gemstone_utils.db import init_db
 from gemstone_utils.election import *
 init_db(sys.argv[1])
-set_expire(2)
+set_expire(8)
 ids = [UUID(i) for i in sys.argv[2:]]
 {calls}"
     );
@@ -32,7 +32,7 @@ ids = [UUID(i) for i in sys.argv[2:]]
 /// One election, whichever side created the tables.
 fn one_election(url: &str) {
     let election = Election::builder(url)
-        .expire(Duration::from_secs(2))
+        .expire(Duration::from_secs(8))
         .build()
         .unwrap();
     let (ours, theirs) = (Uuid::new_v4(), Uuid::new_v4());
@@ -52,7 +52,7 @@ fn one_election(url: &str) {
     assert_eq!(election.list_candidates("x").unwrap(), sorted);
 
     // Ours lapses; the package takes over; ours follows.
-    support::wait_until(Duration::from_secs(10), "the lease ends", || {
+    support::wait_until(Duration::from_secs(30), "the lease ends", || {
         election.leader("x").unwrap().is_none()
     });
     let told = package(url, &both, "set_expire(60); print(elect(ids[1], 'x'))");
@@ -84,7 +84,7 @@ fn one_election(url: &str) {
         theirs.to_string()
     );
     assert_eq!(election.elect(ours, None).unwrap(), theirs);
-    support::wait_until(Duration::from_secs(10), "their lease ends", || {
+    support::wait_until(Duration::from_secs(30), "their lease ends", || {
         election.elect(ours, None).unwrap() == ours
     });
 }

@@ -85,7 +85,8 @@ impl Heartbeat {
         if self.process.is_child() {
             // The locks may be held by threads that were not copied.
             return Err(io::Error::other(
-                "this process was forked from the one that opened the election; open another here",
+                "this process was forked from the one that opened the election, whose threads it has not; \
+                 start a new process instead",
             ));
         }
         timekeeper().start()?;
