@@ -100,7 +100,7 @@ fn a_password_appears_in_no_error_and_no_debug() {
 
 #[test]
 fn a_typo_opens_and_creates_nothing() {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = support::Directory::new();
     std::env::set_current_dir(dir.path()).unwrap();
     for url in [
         "",
@@ -129,7 +129,7 @@ fn a_typo_opens_and_creates_nothing() {
 
 #[test]
 fn a_file_that_is_no_database_is_told() {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = support::Directory::new();
     let path = dir.path().join("notes.txt");
     let text = "these are notes and no database\n".repeat(100);
     std::fs::write(&path, &text).unwrap();
@@ -141,7 +141,7 @@ fn a_file_that_is_no_database_is_told() {
 /// F35
 #[test]
 fn settings_have_one_accepted_range_each() {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = support::Directory::new();
     let url = format!("sqlite:{}", dir.path().join("x.db").display());
     let year = Duration::from_secs(365 * 24 * 60 * 60);
     let odd = [

@@ -149,7 +149,7 @@ run_tests() {
         fail "these processes outlived the tests"
     fi
     local rest
-    rest=$(ls -A "$run_dir")
+    rest=$(cd "$run_dir" && find . -mindepth 1 | head -n 20)
     [ -z "$rest" ] || fail "the tests left files behind: $rest"
     [ $result = 0 ] || fail "tests failed"
     step "all tests passed, nothing is left running"

@@ -29,21 +29,21 @@ mod on_sqlite {
     use std::time::{Duration, Instant};
 
     use diesel::sqlite::SqliteConnection;
-    use tempfile::TempDir;
     use uuid::Uuid;
 
     use super::*;
     use crate::clock::BootClock;
     use crate::election::heartbeat::Heartbeat;
     use crate::election::pool::Opening;
+    use crate::election::test_support::Directory;
     use crate::election::url::DatabaseUrl;
     use crate::election::{Election, Event, LeaderGuard, Lost};
 
     const LEASE: Duration = Duration::from_secs(60);
     const PATIENCE: Duration = Duration::from_secs(30);
 
-    fn election(lease: Duration) -> (TempDir, Election, Opening) {
-        let dir = tempfile::tempdir().unwrap();
+    fn election(lease: Duration) -> (Directory, Election, Opening) {
+        let dir = Directory::new();
         let url = format!("sqlite:{}", dir.path().join("x.db").display());
         let election = Election::builder(&url).expire(lease).build().unwrap();
         let opening = Opening {

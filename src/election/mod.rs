@@ -116,6 +116,9 @@ mod seat;
 mod settings;
 mod store;
 mod term;
+#[cfg(test)]
+#[path = "../../tests/support/mod.rs"]
+mod test_support;
 mod timekeeper;
 mod url;
 

@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 use diesel::prelude::*;
 use diesel::sql_types::{BigInt, Text};
 use leasehold::election::{self, Election, ElectionConnection};
-use tempfile::TempDir;
+
+use crate::support::Directory;
 
 /// Makes every test named a test of each database that the build has.
 macro_rules! on_every_database {
@@ -37,7 +38,7 @@ pub trait Database: ElectionConnection + Connection + Send + 'static {
     /// The isolation levels a session can be set to, each as the statement that does it.
     const LEVELS: &'static [&'static str];
 
-    fn empty() -> (String, Option<TempDir>);
+    fn empty() -> (String, Option<Directory>);
     fn open(url: &str) -> Self;
     fn number(&mut self, sql: &str) -> i64;
     fn text(&mut self, sql: &str) -> String;
@@ -88,7 +89,7 @@ pub trait Database: ElectionConnection + Connection + Send + 'static {
 /// An empty database with the election tables, for one test.
 pub struct Fresh {
     pub url: String,
-    _dir: Option<TempDir>,
+    _dir: Option<Directory>,
 }
 
 // The test binaries share this, and each uses a part.
@@ -166,7 +167,7 @@ impl Database for diesel::pg::PgConnection {
         "SET SESSION CHARACTERISTICS AS TRANSACTION ISOLATION LEVEL SERIALIZABLE",
     ];
 
-    fn empty() -> (String, Option<TempDir>) {
+    fn empty() -> (String, Option<Directory>) {
         (crate::support::Postgres::shared().fresh_database(), None)
     }
 
@@ -191,7 +192,7 @@ impl Database for diesel::mysql::MysqlConnection {
         "SET SESSION TRANSACTION ISOLATION LEVEL SERIALIZABLE",
     ];
 
-    fn empty() -> (String, Option<TempDir>) {
+    fn empty() -> (String, Option<Directory>) {
         (crate::support::MariaDb::shared().fresh_database(), None)
     }
 
@@ -211,8 +212,8 @@ impl Database for diesel::sqlite::SqliteConnection {
     const HOLD: &'static str = "BEGIN IMMEDIATE";
     const LEVELS: &'static [&'static str] = &["PRAGMA read_uncommitted = 0"];
 
-    fn empty() -> (String, Option<TempDir>) {
-        let dir = tempfile::tempdir().expect("a directory");
+    fn empty() -> (String, Option<Directory>) {
+        let dir = Directory::new();
         let url = format!("sqlite:{}", dir.path().join("election.db").display());
         (url, Some(dir))
     }

@@ -162,7 +162,7 @@ fn a_resignation_that_the_database_does_not_confirm_is_told<C: Database>() {
 fn two_thousand_guards_cost_one_thread() {
     use crate::support::child::{self, Role};
     // It outlives the process, whose heartbeat writes to the last.
-    let dir = tempfile::tempdir().unwrap();
+    let dir = crate::support::Directory::new();
     let url = format!("sqlite:{}", dir.path().join("x.db").display());
     let role = Role::spawn(child::in_child("life::role_counts_its_threads").env("URL", url));
     assert_eq!(role.line(4 * PATIENCE), "1");
@@ -197,10 +197,11 @@ fn role_counts_its_threads() {
 #[test]
 fn without_a_thread_no_lease_is_taken() {
     use crate::support::child::{self, Role};
-    let dir = tempfile::tempdir().unwrap();
+    let dir = crate::support::Directory::new();
     let url = format!("sqlite:{}", dir.path().join("x.db").display());
     let election = leasehold::election::Election::connect(&url).unwrap();
-    let role = Role::spawn(child::in_child("life::role_has_no_threads_left").env("URL", &url));
+    let mut command = child::in_child("life::role_has_no_threads_left");
+    let role = Role::spawn(command.env("URL", &url).env("RUST_MIN_STACK", "536870912"));
     assert_eq!(role.line(PATIENCE), "refused");
     assert!(election.leader("x").unwrap().is_none());
     assert!(election.list_candidates("x").unwrap().is_empty());
@@ -214,13 +215,19 @@ fn role_has_no_threads_left() {
         return;
     };
     let election = leasehold::election::Election::connect(&std::env::var("URL").unwrap()).unwrap();
-    // No more address space: the stack of a further thread does not fit.
+    // The address space that is left serves everything but a further thread with its stack of 512 MiB.
     use rustix::process::{Resource, Rlimit, setrlimit};
-    let none = Rlimit {
-        current: Some(1),
-        maximum: Some(1),
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let size = status.lines().find_map(|line| line.strip_prefix("VmSize:"));
+    let kib: u64 = size
+        .and_then(|size| size.trim().strip_suffix(" kB")?.parse().ok())
+        .expect("the size of this process");
+    let limit = Some(kib * 1024 + (256 << 20));
+    let limit = Rlimit {
+        current: limit,
+        maximum: limit,
     };
-    setrlimit(Resource::As, none).unwrap();
+    setrlimit(Resource::As, limit).unwrap();
     match LeaderGuard::spawn(&election, Uuid::new_v4(), "x") {
         Err(ElectionError::Thread { .. }) => parent.say("refused"),
         other => parent.say(format!("{other:?}")),

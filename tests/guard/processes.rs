@@ -185,7 +185,7 @@ fn role_forks() {
     let Some(parent) = child::role("processes::role_forks") else {
         return;
     };
-    let dir = tempfile::tempdir().unwrap();
+    let dir = crate::support::Directory::new();
     let url = format!("sqlite:{}", dir.path().join("x.db").display());
     let election = Election::connect(&url).unwrap();
     let guard = LeaderGuard::spawn(&election, Uuid::new_v4(), "x").unwrap();

@@ -14,6 +14,7 @@ pub mod python;
 pub mod server;
 
 use std::net::{Ipv4Addr, TcpListener};
+use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -44,6 +45,29 @@ pub fn becomes_true(within: Duration, mut condition: impl FnMut() -> bool) -> bo
         }
         thread::sleep(pause);
         pause = (pause * 2).min(Duration::from_millis(20));
+    }
+}
+
+/// A directory for one test. Dropped: removed, also when a connection that a pool was still opening has just put a
+/// file into it.
+#[derive(Debug)]
+pub struct Directory(PathBuf);
+
+impl Directory {
+    pub fn new() -> Directory {
+        Directory(tempfile::tempdir().expect("a directory").keep())
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl Drop for Directory {
+    fn drop(&mut self) {
+        becomes_true(Duration::from_secs(10), || {
+            std::fs::remove_dir_all(&self.0).is_ok() || !self.0.exists()
+        });
     }
 }
 

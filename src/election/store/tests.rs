@@ -4,17 +4,15 @@ use std::thread;
 
 use super::*;
 use crate::election::pool::{Open, Opening};
+use crate::election::test_support::{self as support, Directory};
 use crate::election::url::DatabaseUrl;
 use crate::election::{Ending, migrate};
-
-#[path = "../../../tests/support/mod.rs"]
-mod support;
 
 const SECOND: i64 = 1_000_000;
 
 struct Fresh {
     opening: Opening,
-    _dir: Option<tempfile::TempDir>,
+    _dir: Option<Directory>,
 }
 
 impl Fresh {
@@ -36,7 +34,7 @@ impl Fresh {
 }
 
 trait Tested: Open {
-    fn empty() -> (String, Option<tempfile::TempDir>);
+    fn empty() -> (String, Option<Directory>);
     fn make_tables(&mut self);
 }
 
@@ -46,7 +44,7 @@ macro_rules! tested {
         mod postgres {
             use super::*;
             impl Tested for diesel::pg::PgConnection {
-                fn empty() -> (String, Option<tempfile::TempDir>) {
+                fn empty() -> (String, Option<Directory>) {
                     (support::Postgres::shared().fresh_database(), None)
                 }
                 fn make_tables(&mut self) {
@@ -59,7 +57,7 @@ macro_rules! tested {
         mod mariadb {
             use super::*;
             impl Tested for diesel::mysql::MysqlConnection {
-                fn empty() -> (String, Option<tempfile::TempDir>) {
+                fn empty() -> (String, Option<Directory>) {
                     (support::MariaDb::shared().fresh_database(), None)
                 }
                 fn make_tables(&mut self) {
@@ -72,8 +70,8 @@ macro_rules! tested {
         mod sqlite {
             use super::*;
             impl Tested for diesel::sqlite::SqliteConnection {
-                fn empty() -> (String, Option<tempfile::TempDir>) {
-                    let dir = tempfile::tempdir().expect("a directory");
+                fn empty() -> (String, Option<Directory>) {
+                    let dir = Directory::new();
                     let url = format!("sqlite:{}", dir.path().join("x.db").display());
                     (url, Some(dir))
                 }
