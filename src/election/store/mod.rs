@@ -23,6 +23,7 @@ use diesel::QueryResult;
 use diesel::connection::TransactionManager;
 use diesel::result::Error as DieselError;
 use uuid::Uuid;
+use uuid::fmt::Hyphenated;
 
 use super::rule::Standing;
 use super::{ElectionError, Term};
@@ -373,9 +374,10 @@ pub(crate) fn candidate(
     table: &'static str,
     ns: &str,
 ) -> Result<Uuid, ElectionError> {
-    let mut buffer = Uuid::encode_buffer();
+    let as_written =
+        stored.len() == Hyphenated::LENGTH && !stored.bytes().any(|byte| byte.is_ascii_uppercase());
     match Uuid::try_parse(stored) {
-        Ok(id) if *id.hyphenated().encode_lower(&mut buffer) == *stored => Ok(id),
+        Ok(id) if as_written => Ok(id),
         _ => Err(corrupt(
             table,
             ns,
