@@ -211,6 +211,16 @@ pub trait Store: Session {
         Ok(self.execute(Self::SQL.withdraw, args).map(drop)?)
     }
 
+    /// As `beat`, within [`in_transaction`](Store::in_transaction), where waits have a bound.
+    fn beat_within(&mut self, args: &Args<'_>) -> Result<(), ElectionError> {
+        self.beat(args)
+    }
+
+    /// As `withdraw`, within [`in_transaction`](Store::in_transaction).
+    fn withdraw_within(&mut self, args: &Args<'_>) -> Result<(), ElectionError> {
+        self.withdraw(args)
+    }
+
     /// Extends the leases of many tenures, and refreshes their candidates: one commit. Gives those
     /// which it extended, see [`Ask::tenure`]; the others are over, or their row is locked.
     fn renew_all(&mut self, asks: &[Ask]) -> Result<Vec<String>, ElectionError>;

@@ -338,6 +338,14 @@ impl Store for PgConnection {
         self.in_transaction(|conn| Ok(conn.execute(SQL.beat, args).map(drop)?))
     }
 
+    fn beat_within(&mut self, args: &Args<'_>) -> Result<(), ElectionError> {
+        Ok(self.execute(SQL.beat, args).map(drop)?)
+    }
+
+    fn withdraw_within(&mut self, args: &Args<'_>) -> Result<(), ElectionError> {
+        Ok(self.execute(SQL.withdraw, args).map(drop)?)
+    }
+
     /// A plan that the server keeps is one for a namespace of middling size, and takes half as long
     /// again in a large one.
     fn list(&mut self, args: &Args<'_>) -> Result<Vec<Uuid>, ElectionError> {
