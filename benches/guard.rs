@@ -49,7 +49,7 @@ fn many(count: usize) {
         .build()
         .unwrap();
     let me = Uuid::new_v4();
-    let (threads, memory) = (threads(), memory());
+    let memory = memory();
     let start = Instant::now();
     let guards: Vec<LeaderGuard> = (0..count)
         .map(|n| {
@@ -68,8 +68,8 @@ fn many(count: usize) {
         millis(start.elapsed()),
         count as f64 / start.elapsed().as_secs_f64()
     );
-    let (threads, memory) = (self::threads() - threads, self::memory() - memory);
-    println!("extra threads   {threads}");
+    let memory = self::memory() - memory;
+    println!("threads         {}", threads());
     println!(
         "extra memory    {memory} kB, {:.2} kB a guard",
         memory as f64 / count as f64
