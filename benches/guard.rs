@@ -42,18 +42,14 @@ fn main() {
 }
 
 fn many(count: usize) {
-    let beat = if support::testing() {
-        Duration::from_millis(200)
-    } else {
-        Duration::from_secs(5)
-    };
+    let beat = Duration::from_secs(if support::testing() { 1 } else { 5 });
     let database = Kind::Postgres.fresh();
     let election = Election::builder(&database.url)
         .expire(EXPIRE)
         .build()
         .unwrap();
     let me = Uuid::new_v4();
-    let (threads, memory) = (status("Threads:"), status("VmRSS:"));
+    let memory = memory();
     let start = Instant::now();
     let guards: Vec<LeaderGuard> = (0..count)
         .map(|n| {
@@ -72,11 +68,11 @@ fn many(count: usize) {
         millis(start.elapsed()),
         count as f64 / start.elapsed().as_secs_f64()
     );
-    println!("extra threads   {}", status("Threads:") - threads);
+    let memory = self::memory() - memory;
+    println!("threads         {}", threads());
     println!(
-        "extra memory    {} kB, {:.2} kB a guard",
-        status("VmRSS:") - memory,
-        (status("VmRSS:") - memory) as f64 / count as f64
+        "extra memory    {memory} kB, {:.2} kB a guard",
+        memory as f64 / count as f64
     );
     let watched = (2 * beat).max(Duration::from_secs(1));
     let before = transactions(&database.name);
@@ -136,11 +132,23 @@ fn transactions(database: &str) -> i64 {
     told.trim().parse().expect("a count")
 }
 
-/// A figure of this process.
-fn status(name: &str) -> i64 {
+/// The threads of the library in this process.
+fn threads() -> usize {
+    let tasks = fs::read_dir("/proc/self/task").unwrap().flatten();
+    let names = tasks.map(|task| fs::read_to_string(task.path().join("comm")).unwrap_or_default());
+    names.filter(|name| name.starts_with("leasehold-")).count()
+}
+
+/// Resident kilobytes of this process.
+fn memory() -> i64 {
     let text = fs::read_to_string("/proc/self/status").unwrap();
-    let line = text.lines().find(|line| line.starts_with(name)).unwrap();
-    line.split_whitespace().nth(1).unwrap().parse().unwrap()
+    let line = text.lines().find(|line| line.starts_with("VmRSS:"));
+    line.unwrap()
+        .split_whitespace()
+        .nth(1)
+        .unwrap()
+        .parse()
+        .unwrap()
 }
 
 /// Hundredths of seconds of a core that this process has used.

@@ -170,7 +170,7 @@ fn refresh_registration<S: Store>(
 fn decide_locked<S: Store>(store: &mut S, call: &Call<'_>) -> Result<Uuid, ElectionError> {
     let args = call.args();
     // The registration first: to write it may take a wait, and the lease counts from its writing.
-    store.beat(&args)?;
+    store.beat_within(&args)?;
     let standing = lock(store, call)?;
     match decide(standing, call.me, Claim::Identity) {
         Decision::Follow(leader) => return Ok(leader),
@@ -207,7 +207,7 @@ pub(crate) fn claim<S: Store>(
     last: Option<Term>,
 ) -> Result<Option<Term>, ElectionError> {
     store.in_transaction(|store| {
-        store.beat(&call.args())?;
+        store.beat_within(&call.args())?;
         let standing = lock(store, call)?;
         match decide(standing, call.me, Claim::Guard { last }) {
             Decision::Take => take(store, call, standing).map(Some),
@@ -234,7 +234,7 @@ pub(crate) fn leave<S: Store>(
                 ..args
             })?;
         }
-        store.withdraw(&args)
+        store.withdraw_within(&args)
     })
 }
 
@@ -296,7 +296,7 @@ pub(crate) fn unregister<S: Store>(store: &mut S, call: &Call<'_>) -> Result<(),
         }
         store.in_transaction(|store| {
             release(store, call)?;
-            store.withdraw(&args)
+            store.withdraw_within(&args)
         })
     })
 }
@@ -350,7 +350,8 @@ pub(crate) fn list_candidates<S: Store>(
     call: &Call<'_>,
 ) -> Result<Vec<Uuid>, ElectionError> {
     let mut candidates = call.run(store, |store| store.list(&call.args()))?;
-    candidates.sort_unstable();
+    // The order of the bytes, by one comparison.
+    candidates.sort_unstable_by_key(Uuid::as_u128);
     Ok(candidates)
 }
 

@@ -23,6 +23,7 @@ use diesel::QueryResult;
 use diesel::connection::TransactionManager;
 use diesel::result::Error as DieselError;
 use uuid::Uuid;
+use uuid::fmt::Hyphenated;
 
 use super::rule::Standing;
 use super::{ElectionError, Term};
@@ -210,6 +211,16 @@ pub trait Store: Session {
         Ok(self.execute(Self::SQL.withdraw, args).map(drop)?)
     }
 
+    /// As `beat`, within [`in_transaction`](Store::in_transaction), where waits have a bound.
+    fn beat_within(&mut self, args: &Args<'_>) -> Result<(), ElectionError> {
+        self.beat(args)
+    }
+
+    /// As `withdraw`, within [`in_transaction`](Store::in_transaction).
+    fn withdraw_within(&mut self, args: &Args<'_>) -> Result<(), ElectionError> {
+        self.withdraw(args)
+    }
+
     /// Extends the leases of many tenures, and refreshes their candidates: one commit. Gives those
     /// which it extended, see [`Ask::tenure`]; the others are over, or their row is locked.
     fn renew_all(&mut self, asks: &[Ask]) -> Result<Vec<String>, ElectionError>;
@@ -373,9 +384,10 @@ pub(crate) fn candidate(
     table: &'static str,
     ns: &str,
 ) -> Result<Uuid, ElectionError> {
-    let mut buffer = Uuid::encode_buffer();
+    let as_written =
+        stored.len() == Hyphenated::LENGTH && !stored.bytes().any(|byte| byte.is_ascii_uppercase());
     match Uuid::try_parse(stored) {
-        Ok(id) if *id.hyphenated().encode_lower(&mut buffer) == *stored => Ok(id),
+        Ok(id) if as_written => Ok(id),
         _ => Err(corrupt(
             table,
             ns,

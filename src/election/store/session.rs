@@ -49,6 +49,8 @@ pub trait Session: Connection {
     fn sighting(&mut self, sql: &str, args: &Args<'_>) -> QueryResult<Option<RawSighting>>;
     fn raw_rows(&mut self, sql: &str, args: &Args<'_>) -> QueryResult<Vec<RawRow>>;
     fn texts(&mut self, sql: &str, args: &Args<'_>) -> QueryResult<Vec<String>>;
+    /// As `texts`, by a plan made for these values alone: one exchange more.
+    fn texts_planned_anew(&mut self, sql: &str, args: &Args<'_>) -> QueryResult<Vec<String>>;
     fn number(&mut self, sql: &str, args: &Args<'_>) -> QueryResult<i64>;
     fn execute(&mut self, sql: &str, args: &Args<'_>) -> QueryResult<usize>;
 }
@@ -67,6 +69,15 @@ macro_rules! session {
 
             fn texts(&mut self, sql: &str, args: &Args<'_>) -> QueryResult<Vec<String>> {
                 Statement::<Text>::new(sql, args).load(self)
+            }
+
+            fn texts_planned_anew(
+                &mut self,
+                sql: &str,
+                args: &Args<'_>,
+            ) -> QueryResult<Vec<String>> {
+                let statement = Statement::<Text>::new(sql, args);
+                statement.planned_anew().load(self)
             }
 
             fn number(&mut self, sql: &str, args: &Args<'_>) -> QueryResult<i64> {

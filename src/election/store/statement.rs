@@ -44,6 +44,7 @@ impl Args<'_> {
 pub(super) struct Statement<'a, ST = ()> {
     template: &'a str,
     args: &'a Args<'a>,
+    planned_anew: bool,
     row: PhantomData<ST>,
 }
 
@@ -52,7 +53,16 @@ impl<'a, ST> Statement<'a, ST> {
         Statement {
             template,
             args,
+            planned_anew: false,
             row: PhantomData,
+        }
+    }
+
+    /// Whether the server shall prepare it for these values alone and forget it: one exchange more.
+    pub(super) fn planned_anew(self) -> Self {
+        Statement {
+            planned_anew: true,
+            ..self
         }
     }
 }
@@ -64,6 +74,9 @@ where
     i64: ToSql<BigInt, DB>,
 {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        if self.planned_anew {
+            out.unsafe_to_cache_prepared();
+        }
         let mut rest = self.template;
         while let Some((before, after)) = rest.split_once('{') {
             out.push_sql(before);
