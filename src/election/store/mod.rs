@@ -146,7 +146,13 @@ pub trait Store: Session {
             .transpose()
     }
 
+    /// What an `elect` sees first; renews both rows of a leader where one statement can do it.
     fn glance(&mut self, args: &Args<'_>) -> Result<Glance, ElectionError> {
+        self.seen(args)
+    }
+
+    /// What `glance` gives, by its statement alone.
+    fn seen(&mut self, args: &Args<'_>) -> Result<Glance, ElectionError> {
         let Some(row) = self.sighting(Self::SQL.glance, args)? else {
             return Ok(Glance::default());
         };

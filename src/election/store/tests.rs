@@ -88,6 +88,7 @@ tested![
     a_renewal_matches_candidate_term_and_an_unexpired_lease,
     a_release_matches_candidate_term_and_an_unexpired_lease,
     a_fence_matches_candidate_term_and_an_unexpired_lease,
+    a_glance_renews_for_the_holder_of_an_unexpired_lease_alone,
     many_are_renewed_each_by_its_own_conditions,
     the_clock_goes_on_inside_a_transaction,
     a_locked_row_is_found_busy_without_a_wait,
@@ -164,6 +165,51 @@ fn a_fence_matches_candidate_term_and_an_unexpired_lease<S: Tested>() {
     let store = &mut fresh.open::<S>();
     lead(store, 60 * SECOND);
     assert!(store.fence(&args(ME, 7, SECOND)).unwrap());
+}
+
+/// Where a glance renews at all; elsewhere it writes nothing for anybody.
+fn a_glance_renews_for_the_holder_of_an_unexpired_lease_alone<S: Tested>() {
+    let fresh = Fresh::new::<S>();
+    let (store, other) = (&mut fresh.open::<S>(), &mut fresh.open::<S>());
+    let renews = S::PATIENCE <= Duration::from_secs(2);
+    let me = args(ME, 0, 60 * SECOND);
+    let both = |store: &mut S| (row(store), store.candidate_rows(&me).unwrap());
+    lead(store, 30 * SECOND);
+
+    let before = both(store);
+    assert!(!store.glance(&args(OTHER, 7, 60 * SECOND)).unwrap().renewed);
+    assert_eq!(both(store), before);
+    assert_eq!(store.glance(&me).unwrap().renewed, renews);
+    let after = both(store);
+    assert_eq!(after.0.3 > before.0.3, renews, "the lease");
+    assert_eq!(after.1[0].3 > before.1[0].3, renews, "the registration");
+
+    // A row that another session holds is not waited for, and neither row is then written.
+    if renews {
+        for row in ["leader", "candidate"] {
+            let hold = format!("SELECT * FROM gemstone_election_{row} FOR UPDATE");
+            let seen = other.in_transaction(|other| {
+                other.batch_execute(&hold)?;
+                let began = std::time::Instant::now();
+                let seen = store.glance(&me)?;
+                assert!(began.elapsed() < Duration::from_secs(1), "{row}");
+                Ok(seen)
+            });
+            assert!(!seen.unwrap().renewed, "{row}");
+            assert_eq!(both(store), after, "{row}");
+        }
+    }
+
+    // Without a registration there is nothing to refresh: the call makes one.
+    store.withdraw(&me).unwrap();
+    assert!(!store.glance(&me).unwrap().renewed);
+    assert_eq!(row(store), after.0);
+    store.beat(&me).unwrap();
+
+    lead_again_and_lapse(store);
+    let before = both(store);
+    assert!(!store.glance(&me).unwrap().renewed, "its lease is over");
+    assert_eq!(both(store), before);
 }
 
 fn ask(ns: &str, me: &str, term: i64) -> Ask {
