@@ -12,6 +12,7 @@ mod documented;
 mod identity;
 mod locks;
 mod schema;
+mod shortcut;
 mod text;
 mod time;
 mod transactions;
