@@ -12,7 +12,7 @@ use super::rule::{Claim, Decision, Standing, decide};
 use super::store::{Args, Glance, Lock, Store};
 use super::{
     ElectionCandidate, ElectionError, ElectionLeader, Ending, Expire, Leader, TenureRecord, Term,
-    migrate, model,
+    migrate, model, sweep,
 };
 
 /// The input of one call, checked.
@@ -130,11 +130,13 @@ fn told_by_the_tables<S: Store>(
 }
 
 pub(crate) fn elect<S: Store>(store: &mut S, call: &Call<'_>) -> Result<Uuid, ElectionError> {
-    call.run(store, |store| {
+    let mut is_new = false;
+    let leader = call.run(store, |store| {
         // 1. Look, without a lock. Most calls end here: the leader's with its lease renewed where
         //    one statement can do it, a follower's with nothing written.
         if store.reads_are_current()? {
             let glance = store.glance(&call.args())?;
+            is_new = !glance.renewed && glance.registration_left.is_none();
             if glance.renewed {
                 return Ok(call.me);
             }
@@ -145,7 +147,23 @@ pub(crate) fn elect<S: Store>(store: &mut S, call: &Call<'_>) -> Result<Uuid, El
         }
         // 2. There is something to take or to renew: lock the row, decide, write, commit.
         store.in_transaction(|store| decide_locked(store, call))
-    })
+    })?;
+    if is_new {
+        make_room(store, call);
+    }
+    Ok(leader)
+}
+
+/// Whoever registers anew removes what is left of some who have gone; not in the caller's
+/// transaction, which would hold their rows.
+fn make_room<S: Store>(store: &mut S, call: &Call<'_>) {
+    let swept = match store.depth() {
+        Ok(0) => sweep::sweep(store, call.ns(), sweep::A_FEW),
+        _ => return,
+    };
+    if let Err(error) = swept {
+        tracing::debug!(%error, "registrations that ended long ago stay for now");
+    }
 }
 
 fn someone_else_leads(glance: &Glance, me: Uuid) -> Option<Uuid> {
@@ -163,7 +181,7 @@ fn refresh_registration<S: Store>(
 ) -> Result<(), ElectionError> {
     match glance.registration_left {
         Some(left) if call.expire.still_fresh(left) => Ok(()),
-        _ => store.beat(&call.args()),
+        _ => store.beat(&call.args()).map(drop),
     }
 }
 
@@ -284,7 +302,10 @@ fn take<S: Store>(
 }
 
 pub(crate) fn register<S: Store>(store: &mut S, call: &Call<'_>) -> Result<(), ElectionError> {
-    call.run(store, |store| store.beat(&call.args()))
+    if call.run(store, |store| store.beat(&call.args()))? {
+        make_room(store, call);
+    }
+    Ok(())
 }
 
 pub(crate) fn unregister<S: Store>(store: &mut S, call: &Call<'_>) -> Result<(), ElectionError> {

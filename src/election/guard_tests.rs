@@ -18,6 +18,7 @@ impl Step {
         match self {
             Step::Renew(asks) | Step::Look(asks, _) => asks.iter().any(|(_, ask)| &*ask.ns == ns),
             Step::Claim { ask, .. } | Step::Leave { ask, .. } => &*ask.ns == ns,
+            Step::Sweep(_) => false,
         }
     }
 }

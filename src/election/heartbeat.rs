@@ -19,7 +19,7 @@ use super::campaign::{Campaigns, Id, Step};
 use super::pool::{Open, Opening};
 use super::store::Ask;
 use super::timekeeper::timekeeper;
-use super::{ElectionError, Expire};
+use super::{ElectionError, Expire, sweep};
 use crate::clock::BootClock;
 use crate::fork::ProcessMark;
 
@@ -192,6 +192,7 @@ impl Heartbeat {
                 campaigns.claimed(*id, term, began, now)
             }
             (Step::Leave { id, .. }, Answer::Left) => campaigns.left(*id),
+            (Step::Sweep(_), Answer::Swept) => {}
             // Each step has one kind of answer, see `ask`.
             _ => campaigns.failed(&step.ids(), "an answer to another question", now),
         }
@@ -258,6 +259,7 @@ impl Step {
         match self {
             Step::Renew(asks) | Step::Look(asks, _) => asks.iter().map(|(id, _)| *id).collect(),
             Step::Claim { id, .. } | Step::Leave { id, .. } => vec![*id],
+            Step::Sweep(_) => Vec::new(),
         }
     }
 }
@@ -267,6 +269,7 @@ enum Answer {
     Seen(super::campaign::Sights),
     Claimed(Option<super::Term>),
     Left,
+    Swept,
     /// Another session has the row locked.
     Busy,
     Failed(String),
@@ -347,6 +350,7 @@ fn ask<C: Open>(
             let call = call_for("resign", ask)?;
             calls::leave(conn, &call, *term).map(|()| Answer::Left)
         }
+        Step::Sweep(ns) => sweep::sweep(conn, ns, sweep::MANY).map(|()| Answer::Swept),
     }
 }
 

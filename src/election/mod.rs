@@ -115,6 +115,7 @@ mod rule;
 mod seat;
 mod settings;
 mod store;
+mod sweep;
 mod term;
 #[cfg(test)]
 #[path = "../../tests/support/mod.rs"]

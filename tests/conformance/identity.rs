@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use leasehold::election::{
-    ElectionError, elect, is_leader, leader, register_candidate, unregister_candidate,
+    ElectionError, elect, is_leader, leader, list_candidates, register_candidate,
+    unregister_candidate,
 };
 use uuid::Uuid;
 
@@ -15,6 +16,7 @@ on_every_database![
     a_deleted_leader_row_does_not_reset_the_term,
     a_row_made_anew_by_something_else_does_not_reset_the_term,
     the_last_term_is_refused_and_not_wrapped,
+    what_candidates_leave_behind_does_not_pile_up,
 ];
 
 /// F11
@@ -110,4 +112,53 @@ fn the_last_term_is_refused_and_not_wrapped<C: Database>() {
         leader(conn, Some("x")).unwrap().map(|l| l.remaining),
         None::<Duration>
     );
+}
+
+/// Processes that draw a new id at every start, and never say goodbye.
+fn what_candidates_leave_behind_does_not_pile_up<C: Database>() {
+    let fresh = Fresh::new::<C>();
+    let conn = &mut fresh.connect::<C>();
+    let two_days_ago = C::instant(-2 * 86_400);
+    let an_hour_ago = C::instant(-3600);
+    let leave = |conn: &mut C, ns: &str, at: &str| {
+        let rows: Vec<String> = (0..200)
+            .map(|_| format!("('{ns}', '{}', {at}, {at})", Uuid::new_v4()))
+            .collect();
+        conn.run(&format!(
+            "INSERT INTO gemstone_election_candidate VALUES {}",
+            rows.join(", ")
+        ));
+    };
+    leave(conn, "x", &two_days_ago);
+    leave(conn, "x", &an_hour_ago);
+    let mut expected = Vec::new();
+    for n in 0..300 {
+        let me = Uuid::new_v4();
+        match n % 2 {
+            0 => drop(elect(conn, me, Some("x")).unwrap()),
+            _ => register_candidate(conn, me, Some("x")).unwrap(),
+        }
+        expected.push(me);
+    }
+    let count = |conn: &mut C, condition: String| {
+        conn.number(&format!(
+            "SELECT count(*) AS value FROM gemstone_election_candidate WHERE {condition}"
+        ))
+    };
+    let dead = count(
+        conn,
+        format!(
+            "expires_at = last_heartbeat_at AND expires_at < {}",
+            C::instant(-86_400)
+        ),
+    );
+    assert!(dead < 60, "{dead} of 200 that ended two days ago are left");
+    let lately = count(conn, format!("expires_at < {}", C::instant(-60)));
+    assert_eq!(
+        lately - dead,
+        200,
+        "what ended today is kept for a look at it"
+    );
+    expected.sort();
+    assert_eq!(list_candidates(conn, Some("x")).unwrap(), expected);
 }

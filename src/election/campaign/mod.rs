@@ -24,6 +24,9 @@ const BATCH: usize = 2000;
 /// A beat that is due this soon goes out with one that is due now.
 const SOON: Duration = Duration::from_millis(5);
 
+/// How often registrations that ended long ago are looked for.
+const SWEEP: Duration = Duration::from_secs(60);
+
 /// One thing to ask the database.
 pub(crate) enum Step {
     /// Renew these tenures, in one go.
@@ -42,6 +45,8 @@ pub(crate) enum Step {
         ask: Ask,
         term: Option<Term>,
     },
+    /// Remove registrations that ended long ago, from this namespace onwards.
+    Sweep(Arc<str>),
 }
 
 /// What a look at one namespace shows; `None` where it has no row.
@@ -63,6 +68,8 @@ pub(crate) struct Campaigns {
     others_turn: bool,
     /// Which of the others is asked first.
     first_other: usize,
+    /// When registrations that ended long ago are looked for again.
+    sweep_at: Duration,
 }
 
 /// What goes first among what is due.
@@ -204,7 +211,18 @@ impl Campaigns {
             let asks = renew.into_iter().map(|id| (id, self.all[&id].ask()));
             return Some(Step::Renew(asks.collect()));
         }
-        self.next_other(now)
+        self.next_other(now).or_else(|| self.sweep(now))
+    }
+
+    /// When nothing else is due: on behalf of one campaign, drawn by chance.
+    fn sweep(&mut self, now: Duration) -> Option<Step> {
+        if now < self.sweep_at || self.all.is_empty() {
+            return None;
+        }
+        self.sweep_at = now + SWEEP;
+        let drawn = Uuid::new_v4().as_u128() % self.all.len() as u128;
+        let campaign = self.all.values().nth(drawn as usize)?;
+        Some(Step::Sweep(campaign.seat.ns.clone()))
     }
 
     fn next_other(&mut self, now: Duration) -> Option<Step> {

@@ -55,6 +55,11 @@ pub struct Statements {
     beat: &'static str,
     withdraw: &'static str,
     list: &'static str,
+    /// Of the first `expire` registrations from the candidate `text` of `ns` onwards, also in other
+    /// namespaces: those that ended more than a day ago.
+    dead_near: &'static str,
+    /// Removes a registration that ended more than a day ago.
+    forget: &'static str,
     begin_tenure: &'static str,
     end_tenure: &'static str,
     /// Ends the last tenure at the instant at which its lease ran out.
@@ -208,10 +213,8 @@ pub trait Store: Session {
         Ok(true)
     }
 
-    /// Registers the candidate, or refreshes it.
-    fn beat(&mut self, args: &Args<'_>) -> Result<(), ElectionError> {
-        Ok(self.execute(Self::SQL.beat, args).map(drop)?)
-    }
+    /// Registers the candidate, or refreshes it; true if it was not registered before.
+    fn beat(&mut self, args: &Args<'_>) -> Result<bool, ElectionError>;
 
     fn withdraw(&mut self, args: &Args<'_>) -> Result<(), ElectionError> {
         Ok(self.execute(Self::SQL.withdraw, args).map(drop)?)
@@ -219,7 +222,20 @@ pub trait Store: Session {
 
     /// As `beat`, within [`in_transaction`](Store::in_transaction), where waits have a bound.
     fn beat_within(&mut self, args: &Args<'_>) -> Result<(), ElectionError> {
-        self.beat(args)
+        Ok(self.execute(Self::SQL.beat, args).map(drop)?)
+    }
+
+    /// The registrations of `dead_near`: namespace and candidate.
+    fn dead_near(&mut self, args: &Args<'_>) -> QueryResult<Vec<(String, String)>> {
+        let rows = self.texts(Self::SQL.dead_near, args)?;
+        let both = rows.iter().filter_map(|row| row.split_once(' '));
+        Ok(both
+            .map(|(me, ns)| (ns.to_owned(), me.to_owned()))
+            .collect())
+    }
+
+    fn forget(&mut self, args: &Args<'_>) -> QueryResult<()> {
+        self.execute(Self::SQL.forget, args).map(drop)
     }
 
     /// As `withdraw`, within [`in_transaction`](Store::in_transaction).

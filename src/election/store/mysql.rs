@@ -112,6 +112,22 @@ static SQL: Statements = Statements {
         FROM gemstone_election_candidate
         WHERE ns = {ns} AND expires_at > UTC_TIMESTAMP(6)",
 
+    dead_near: "\
+        SELECT CONCAT_WS(' ', candidate_id, ns)
+        FROM (
+            SELECT ns, candidate_id, expires_at
+            FROM gemstone_election_candidate
+            WHERE ns = {ns} AND candidate_id >= {text} OR ns > {ns}
+            ORDER BY ns, candidate_id
+            LIMIT {expire}
+        ) AS near
+        WHERE expires_at < UTC_TIMESTAMP(6) - INTERVAL 1 DAY",
+
+    forget: "\
+        DELETE FROM gemstone_election_candidate
+        WHERE ns = {ns} AND candidate_id = {me}
+          AND expires_at < UTC_TIMESTAMP(6) - INTERVAL 1 DAY",
+
     begin_tenure: "\
         INSERT INTO gemstone_election_tenure (ns, term, leader_id, began_at)
         VALUES ({ns}, {term}, {me}, UTC_TIMESTAMP(6))",
@@ -330,6 +346,11 @@ impl Store for MysqlConnection {
             return Ok(None);
         }
         self.sighting(SQL.lock, args)
+    }
+
+    /// The server counts a row that it changes twice.
+    fn beat(&mut self, args: &Args<'_>) -> Result<bool, ElectionError> {
+        Ok(self.execute(SQL.beat, args)? == 1)
     }
 
     fn glance(&mut self, args: &Args<'_>) -> Result<Glance, ElectionError> {

@@ -128,6 +128,22 @@ static SQL: Statements = Statements {
         WHERE ns = {ns} AND expires_at > clock_timestamp()
         HAVING string_agg(candidate_id, ',') IS NOT NULL",
 
+    dead_near: "\
+        SELECT concat_ws(' ', candidate_id, ns)
+        FROM (
+            SELECT ns, candidate_id, expires_at
+            FROM gemstone_election_candidate
+            WHERE (ns, candidate_id) >= ({ns}, {text})
+            ORDER BY ns, candidate_id
+            LIMIT {expire}
+        ) AS near
+        WHERE expires_at < clock_timestamp() - interval '1 day'",
+
+    forget: "\
+        DELETE FROM gemstone_election_candidate
+        WHERE ns = {ns} AND candidate_id = {me}
+          AND expires_at < clock_timestamp() - interval '1 day'",
+
     begin_tenure: "\
         INSERT INTO gemstone_election_tenure (ns, term, leader_id, began_at)
         VALUES ({ns}, {term}, {me}, clock_timestamp())",
@@ -331,15 +347,12 @@ impl Store for PgConnection {
 
     /// A registration that exists is refreshed by one statement, which waits for nobody; to add one
     /// may mean to wait for another session that does, and that wait is bounded.
-    fn beat(&mut self, args: &Args<'_>) -> Result<(), ElectionError> {
+    fn beat(&mut self, args: &Args<'_>) -> Result<bool, ElectionError> {
         if self.execute(REFRESH, args)? > 0 {
-            return Ok(());
+            return Ok(false);
         }
-        self.in_transaction(|conn| Ok(conn.execute(SQL.beat, args).map(drop)?))
-    }
-
-    fn beat_within(&mut self, args: &Args<'_>) -> Result<(), ElectionError> {
-        Ok(self.execute(SQL.beat, args).map(drop)?)
+        self.in_transaction(|conn| conn.beat_within(args))?;
+        Ok(true)
     }
 
     fn withdraw_within(&mut self, args: &Args<'_>) -> Result<(), ElectionError> {

@@ -150,6 +150,22 @@ static SQL: Statements = Statements {
         now!()
     ),
 
+    dead_near: "\
+        SELECT candidate_id || ' ' || ns
+        FROM (
+            SELECT ns, candidate_id, expires_at
+            FROM gemstone_election_candidate
+            WHERE (ns, candidate_id) >= ({ns}, {text})
+            ORDER BY ns, candidate_id
+            LIMIT {expire}
+        )
+        WHERE expires_at < strftime('%Y-%m-%d %H:%M:%f000', 'now', '-1 day')",
+
+    forget: "\
+        DELETE FROM gemstone_election_candidate
+        WHERE ns = {ns} AND candidate_id = {me}
+          AND expires_at < strftime('%Y-%m-%d %H:%M:%f000', 'now', '-1 day')",
+
     begin_tenure: concat!(
         "INSERT INTO gemstone_election_tenure (ns, term, leader_id, began_at)",
         " VALUES ({ns}, {term}, {me}, ",
@@ -267,6 +283,15 @@ const EXTEND: &str = concat!(
     " AND l.term = json_extract(asked.value, '$.term')"
 );
 
+const REFRESH: &str = concat!(
+    "UPDATE gemstone_election_candidate",
+    " SET last_heartbeat_at = ",
+    now!(),
+    ", expires_at = ",
+    end!(),
+    " WHERE ns = {ns} AND candidate_id = {me}"
+);
+
 impl Store for SqliteConnection {
     const SQL: &'static Statements = &SQL;
 
@@ -277,6 +302,14 @@ impl Store for SqliteConnection {
     fn lock_row(&mut self, args: &Args<'_>) -> QueryResult<Option<RawSighting>> {
         self.execute(SQL.ensure_row, args)?;
         self.sighting(SQL.lock, args)
+    }
+
+    fn beat(&mut self, args: &Args<'_>) -> Result<bool, ElectionError> {
+        if self.execute(REFRESH, args)? > 0 {
+            return Ok(false);
+        }
+        self.beat_within(args)?;
+        Ok(true)
     }
 
     fn renew_all(&mut self, asks: &[Ask]) -> Result<Vec<String>, ElectionError> {

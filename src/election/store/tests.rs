@@ -95,6 +95,7 @@ tested![
     the_end_of_a_tenure_is_written_once,
     a_client_that_stops_inside_its_transaction_loses_the_row,
     a_registration_is_refreshed_and_not_only_kept,
+    what_ended_long_ago_is_found_near_a_place_and_forgotten,
 ];
 
 const ME: &str = "00000000-0000-4000-8000-000000000001";
@@ -418,7 +419,7 @@ fn a_registration_is_refreshed_and_not_only_kept<S: Tested>() {
     let me = args(ME, 7, 60 * SECOND);
     type Act<S> = fn(&mut S, &Args<'_>);
     let acts: [Act<S>; 4] = [
-        |store, me| store.beat(me).unwrap(),
+        |store, me| assert!(!store.beat(me).unwrap()),
         |store, me| {
             // Where the look does not renew, the call beats.
             if !store.glance(me).unwrap().renewed {
@@ -442,6 +443,82 @@ fn a_registration_is_refreshed_and_not_only_kept<S: Tested>() {
         last = now;
         thread::sleep(Duration::from_millis(5));
     }
+}
+
+fn what_ended_long_ago_is_found_near_a_place_and_forgotten<S: Tested>() {
+    const DAY: i64 = 86_400 * SECOND;
+    let fresh = Fresh::new::<S>();
+    let store = &mut fresh.open::<S>();
+    let id = |n: u128| Uuid::from_u128(n).to_string();
+    let registered = [
+        ("a", 1, -2 * DAY),
+        ("a", 2, -DAY + 5 * SECOND),
+        ("a", 3, 60 * SECOND),
+        ("a", 4, -3 * DAY),
+        ("b c", 1, -2 * DAY),
+    ];
+    for (ns, n, left) in registered {
+        let (me, args) = (id(n), args(ME, 0, 0));
+        let one = Args {
+            ns,
+            me: &me,
+            ..args
+        };
+        assert!(store.beat(&one).unwrap(), "it is new");
+        assert!(!store.beat(&one).unwrap(), "it is known");
+        let at = match std::any::type_name::<S>() {
+            pg if pg.contains("PgConn") => format!("now() + {left} * interval '1 microsecond'"),
+            my if my.contains("Mysql") => format!("UTC_TIMESTAMP(6) + INTERVAL {left} MICROSECOND"),
+            _ => format!(
+                "strftime('%Y-%m-%d %H:%M:%f000', 'now', '{} seconds')",
+                left / SECOND
+            ),
+        };
+        store
+            .batch_execute(&format!(
+                "UPDATE gemstone_election_candidate SET expires_at = {at}
+                 WHERE ns = '{ns}' AND candidate_id = '{me}'"
+            ))
+            .unwrap();
+    }
+    let mut near = |ns: &str, from: u128, rows: i64| {
+        let from = id(from);
+        let args = Args {
+            ns,
+            text: &from,
+            expire: rows,
+            ..args(ME, 0, 0)
+        };
+        let dead = store.dead_near(&args).unwrap();
+        let mut dead: Vec<String> = dead
+            .into_iter()
+            .map(|(ns, me)| format!("{} of {ns}", me.trim_start_matches(['0', '-'])))
+            .collect();
+        dead.sort();
+        dead
+    };
+    assert_eq!(near("a", 0, 16), ["1 of a", "1 of b c", "4 of a"]);
+    assert_eq!(near("a", 2, 16), ["1 of b c", "4 of a"]);
+    assert_eq!(near("a", 0, 3), ["1 of a"]);
+    assert_eq!(near("a", 5, 16), ["1 of b c"]);
+    assert!(near("b c", 2, 16).is_empty());
+
+    for n in 1..=4 {
+        let me = id(n);
+        store
+            .forget(&Args {
+                ns: "a",
+                me: &me,
+                ..args(ME, 0, 0)
+            })
+            .unwrap();
+    }
+    let left = store.candidate_rows(&Args {
+        ns: "a",
+        ..args(ME, 0, 0)
+    });
+    let left: Vec<Option<String>> = left.unwrap().into_iter().map(|row| row.1).collect();
+    assert_eq!(left, [Some(id(2)), Some(id(3))]);
 }
 
 #[test]
