@@ -18,13 +18,14 @@ on_every_database![
     many_guards_share_one_thread,
     guards_that_beat_without_pause_leave_others_their_turn,
     a_resignation_that_the_database_does_not_confirm_is_told,
+    an_election_with_guards_removes_what_ended_long_ago,
 ];
 
 /// F23
 fn guards_that_come_and_go_quickly_leave_the_lease_free<C: Database>() {
     let fresh = Fresh::new::<C>();
     let election = fresh.election_with(Duration::from_secs(60));
-    for round in 0..100 {
+    for round in 0..500 {
         let guard = LeaderGuard::builder(&election, Uuid::new_v4(), "x")
             .beat(Duration::from_millis(2))
             .spawn()
@@ -42,6 +43,25 @@ fn guards_that_come_and_go_quickly_leave_the_lease_free<C: Database>() {
     let next = Uuid::new_v4();
     assert_eq!(election.elect(next, "y").unwrap(), next);
     assert_eq!(election.list_candidates("y").unwrap(), [next]);
+}
+
+/// Also in namespaces that nobody uses any more.
+fn an_election_with_guards_removes_what_ended_long_ago<C: Database>() {
+    let fresh = Fresh::new::<C>();
+    let conn = &mut fresh.connect::<C>();
+    let long_ago = C::instant(-2 * 86_400);
+    let rows: Vec<String> = (0..100)
+        .map(|_| format!("('y', '{}', {long_ago}, {long_ago})", Uuid::new_v4()))
+        .collect();
+    conn.run(&format!(
+        "INSERT INTO gemstone_election_candidate VALUES {}",
+        rows.join(", ")
+    ));
+    let election = fresh.election();
+    let guard = LeaderGuard::spawn(&election, Uuid::new_v4(), "x").unwrap();
+    must_lead(&guard);
+    let left = "SELECT count(*) AS value FROM gemstone_election_candidate WHERE ns = 'y'";
+    crate::support::wait_until(PATIENCE, "they are removed", || conn.number(left) == 0);
 }
 
 fn a_guard_may_be_dropped_while_another_works<C: Database>() {
