@@ -1,7 +1,8 @@
 //! MySQL and MariaDB.
 //!
-//! `UTC_TIMESTAMP(6)` is the start of the statement, so a lock is always taken by an earlier
-//! statement than the one that reads the clock. It needs no time zone of the session.
+//! `UTC_TIMESTAMP(6)` is the start of the statement, so a lock is taken by an earlier statement
+//! than the one that reads it. It needs no time zone of the session. `SYSDATE(6)` is the moment at
+//! which it is evaluated, in the time zone of the session, which MariaDB can set for one statement.
 
 use std::collections::HashSet;
 
@@ -211,11 +212,13 @@ static SQL: Statements = Statements {
         WHERE table_schema = DATABASE() AND table_name = {text} AND column_name = {me}",
 };
 
-/// Runs a statement that waits for no other session: it fails instead. MySQL has no such thing for
-/// one statement, and takes this for a remark.
+/// Runs a statement that waits for no other session: it fails instead. Its `SYSDATE(6)` is UTC, and
+/// read when a row has been locked. MySQL has no such thing for one statement, and takes this for a
+/// remark.
 macro_rules! without_a_wait {
     () => {
-        "/*M!100302 SET STATEMENT innodb_lock_wait_timeout = 0, lock_wait_timeout = 0 FOR */ "
+        "/*M!100302 SET STATEMENT time_zone = '+00:00', innodb_lock_wait_timeout = 0,
+            lock_wait_timeout = 0 FOR */ "
     };
 }
 
@@ -226,20 +229,19 @@ macro_rules! is_mariadb {
     };
 }
 
-/// Renews both rows of the leader in one commit. The clock is that of the start of the statement,
-/// and nothing is waited for between that and the locks.
+/// Renews both rows of the leader in one commit.
 const RENEW_AT_ONCE: &str = concat!(
     without_a_wait!(),
     "\
     UPDATE gemstone_election_leader AS l
     STRAIGHT_JOIN gemstone_election_candidate AS c
        ON c.ns = l.ns AND c.candidate_id = l.leader_id
-    SET l.lease_expires_at = TIMESTAMPADD(MICROSECOND, {expire}, UTC_TIMESTAMP(6)),
-        l.updated_at = UTC_TIMESTAMP(6),
-        c.last_heartbeat_at = UTC_TIMESTAMP(6),
-        c.expires_at = TIMESTAMPADD(MICROSECOND, {expire}, UTC_TIMESTAMP(6))
+    SET l.lease_expires_at = TIMESTAMPADD(MICROSECOND, {expire}, SYSDATE(6)),
+        l.updated_at = SYSDATE(6),
+        c.last_heartbeat_at = SYSDATE(6),
+        c.expires_at = TIMESTAMPADD(MICROSECOND, {expire}, SYSDATE(6))
     WHERE l.ns = {ns} AND l.leader_id = {me} AND l.term = {term}
-      AND l.lease_expires_at > UTC_TIMESTAMP(6)
+      AND l.lease_expires_at > SYSDATE(6)
       AND c.ns = {ns} AND c.candidate_id = {me}
       AND ",
     is_mariadb!()
@@ -255,11 +257,11 @@ const RENEW_ALL_AT_ONCE: &str = concat!(
        ON l.ns = asked.ns AND l.leader_id = asked.me AND l.term = asked.term
     STRAIGHT_JOIN gemstone_election_candidate AS c FORCE INDEX (PRIMARY)
        ON c.ns = asked.ns AND c.candidate_id = asked.me
-    SET l.lease_expires_at = TIMESTAMPADD(MICROSECOND, asked.expire, UTC_TIMESTAMP(6)),
-        l.updated_at = UTC_TIMESTAMP(6),
-        c.last_heartbeat_at = UTC_TIMESTAMP(6),
-        c.expires_at = TIMESTAMPADD(MICROSECOND, asked.expire, UTC_TIMESTAMP(6))
-    WHERE l.lease_expires_at > UTC_TIMESTAMP(6) AND ",
+    SET l.lease_expires_at = TIMESTAMPADD(MICROSECOND, asked.expire, SYSDATE(6)),
+        l.updated_at = SYSDATE(6),
+        c.last_heartbeat_at = SYSDATE(6),
+        c.expires_at = TIMESTAMPADD(MICROSECOND, asked.expire, SYSDATE(6))
+    WHERE l.lease_expires_at > SYSDATE(6) AND ",
     is_mariadb!()
 );
 
