@@ -25,8 +25,8 @@ fn until(column: &str) -> String {
     format!("({} - {})", micros(column), micros("'now'"))
 }
 
-/// The look, and then the transaction: the registration, the row made sure of, locked, judged and renewed.
-fn renewal() -> [String; 7] {
+/// The look, and then the transaction that renews the lease and the registration.
+fn renewal() -> [String; 5] {
     [
         format!(
             "SELECT l.leader_id, l.term, {}, 0, {}
@@ -38,23 +38,12 @@ fn renewal() -> [String; 7] {
         ),
         "BEGIN IMMEDIATE".to_owned(),
         format!(
-            "INSERT INTO gemstone_election_candidate
-                 (ns, candidate_id, last_heartbeat_at, expires_at)
-             VALUES (?1, ?2, {NOW}, {END})
-             ON CONFLICT (ns, candidate_id) DO UPDATE
-             SET last_heartbeat_at = excluded.last_heartbeat_at, expires_at = excluded.expires_at"
-        ),
-        format!(
-            "INSERT INTO gemstone_election_leader (ns, leader_id, lease_expires_at, updated_at, term)
-             VALUES (?1, NULL, NULL, {NOW}, 0) ON CONFLICT (ns) DO NOTHING"
-        ),
-        format!(
-            "SELECT leader_id, term, {}, 0, NULL FROM gemstone_election_leader WHERE ns = ?1",
-            until("lease_expires_at")
-        ),
-        format!(
             "UPDATE gemstone_election_leader SET lease_expires_at = {END}, updated_at = {NOW}
              WHERE ns = ?1 AND leader_id = ?2 AND term = ?4 AND lease_expires_at > {NOW}"
+        ),
+        format!(
+            "UPDATE gemstone_election_candidate SET last_heartbeat_at = {NOW}, expires_at = {END}
+             WHERE ns = ?1 AND candidate_id = ?2"
         ),
         "COMMIT".to_owned(),
     ]
@@ -112,7 +101,7 @@ impl Bare {
                 ffi::sqlite3_bind_int64(*statement, 4, 1);
             }
             step(*statement);
-            if place == 5 {
+            if place == 2 || place == 3 {
                 // SAFETY: an open handle.
                 let renewed = unsafe { ffi::sqlite3_changes(self.conn) };
                 assert_eq!(renewed, 1);

@@ -91,6 +91,17 @@ pub struct Glance {
     pub registration_left: Option<i64>,
 }
 
+impl Glance {
+    /// The term that the caller holds, if it leads.
+    #[cfg(any(feature = "mysql", feature = "sqlite"))]
+    fn term_of(&self, args: &Args<'_>) -> Option<Term> {
+        match self.standing? {
+            Standing::Held { by, term, .. } if Uuid::try_parse(args.me) == Ok(by) => Some(term),
+            _ => None,
+        }
+    }
+}
+
 /// One tenure, or one candidate, of a statement about many.
 #[derive(Debug, Clone, serde::Serialize)]
 pub struct Ask {

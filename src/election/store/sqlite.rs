@@ -7,11 +7,13 @@
 use std::time::Duration;
 
 use diesel::prelude::*;
+use diesel::result::Error as DieselError;
 use diesel::sqlite::SqliteConnection;
 use diesel_migrations::EmbeddedMigrations;
 
 use super::{
-    Args, Ask, ElectionError, RawSighting, Session, Statements, Store, in_savepoint, renew_in_steps,
+    Args, Ask, ElectionError, Glance, RawSighting, Session, Statements, Store, in_savepoint,
+    renew_in_steps,
 };
 use crate::election::migrate::{Migrate, SQLITE_MIGRATIONS};
 
@@ -302,6 +304,23 @@ impl Store for SqliteConnection {
     fn lock_row(&mut self, args: &Args<'_>) -> QueryResult<Option<RawSighting>> {
         self.execute(SQL.ensure_row, args)?;
         self.sighting(SQL.lock, args)
+    }
+
+    /// A leader's two rows are renewed at once, in a transaction that reads nothing; both or neither.
+    fn glance(&mut self, args: &Args<'_>) -> Result<Glance, ElectionError> {
+        let mut seen = self.seen(args)?;
+        if let Some(term) = seen.term_of(args) {
+            let term = term.get();
+            let renewed = self.immediate_transaction(|conn| {
+                let both = conn.renew(&Args { term, ..*args })? && conn.execute(REFRESH, args)? > 0;
+                both.then_some(()).ok_or(DieselError::RollbackTransaction)
+            });
+            seen.renewed = match renewed {
+                Err(DieselError::RollbackTransaction) => false,
+                outcome => outcome.map(|()| true)?,
+            };
+        }
+        Ok(seen)
     }
 
     fn beat(&mut self, args: &Args<'_>) -> Result<bool, ElectionError> {

@@ -168,11 +168,10 @@ fn a_fence_matches_candidate_term_and_an_unexpired_lease<S: Tested>() {
     assert!(store.fence(&args(ME, 7, SECOND)).unwrap());
 }
 
-/// Where a glance renews at all; elsewhere it writes nothing for anybody.
 fn a_glance_renews_for_the_holder_of_an_unexpired_lease_alone<S: Tested>() {
     let fresh = Fresh::new::<S>();
     let (store, other) = (&mut fresh.open::<S>(), &mut fresh.open::<S>());
-    let renews = S::PATIENCE <= Duration::from_secs(2);
+    let locks_rows = S::PATIENCE <= Duration::from_secs(2);
     let me = args(ME, 0, 60 * SECOND);
     let both = |store: &mut S| (row(store), store.candidate_rows(&me).unwrap());
     lead(store, 30 * SECOND);
@@ -182,16 +181,16 @@ fn a_glance_renews_for_the_holder_of_an_unexpired_lease_alone<S: Tested>() {
     let before = both(store);
     assert!(!store.glance(&args(OTHER, 7, 60 * SECOND)).unwrap().renewed);
     assert_eq!(both(store), before);
-    assert_eq!(store.glance(&me).unwrap().renewed, renews);
+    assert!(store.glance(&me).unwrap().renewed);
     let after = both(store);
-    assert_eq!(after.0.3 > before.0.3, renews, "the lease");
-    assert_eq!(after.1[0].3 > before.1[0].3, renews, "the registration");
+    assert!(after.0.3 > before.0.3, "the lease");
+    assert!(after.1[0].3 > before.1[0].3, "the registration");
     if let Some(Standing::Held { remaining, .. }) = store.look(&me).unwrap() {
         assert!(remaining <= Duration::from_secs(60), "{remaining:?}");
     }
 
     // A row that another session holds is not waited for, and neither row is then written.
-    if renews {
+    if locks_rows {
         for row in ["leader", "candidate"] {
             let hold = format!("SELECT * FROM gemstone_election_{row} FOR UPDATE");
             let seen = other.in_transaction(|other| {
