@@ -229,7 +229,7 @@ macro_rules! is_mariadb {
 
 /// Renews both rows of the leader in one exchange and one commit, or neither. (An UPDATE of two
 /// tables would be one statement, but MariaDB makes a table on disk for that, which costs more.)
-const RENEW_AT_ONCE: &str = concat!(
+pub(super) const RENEW_AT_ONCE: &str = concat!(
     "\
     BEGIN NOT ATOMIC
         DECLARE EXIT HANDLER FOR SQLEXCEPTION BEGIN ROLLBACK; RESIGNAL; END;

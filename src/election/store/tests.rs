@@ -153,6 +153,15 @@ fn a_renewal_matches_candidate_term_and_an_unexpired_lease<S: Tested>() {
     none_but_the_holder::<S>(|store, args| store.renew(args).unwrap());
 }
 
+/// Between the look and this, anything may have happened.
+#[cfg(feature = "mysql")]
+#[test]
+fn a_renewal_at_once_matches_candidate_term_and_an_unexpired_lease() {
+    none_but_the_holder::<diesel::mysql::MysqlConnection>(|store, args| {
+        store.execute(mysql::RENEW_AT_ONCE, args).is_ok()
+    });
+}
+
 fn a_release_matches_candidate_term_and_an_unexpired_lease<S: Tested>() {
     none_but_the_holder::<S>(|store, args| {
         let text = Ending::Resigned.as_stored();
