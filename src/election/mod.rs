@@ -189,7 +189,10 @@ pub fn heartbeat<C: ElectionConnection>(
 
 /// Registers a candidate in a namespace, or refreshes its registration.
 ///
-/// The registration ends after the lease duration unless another heartbeat comes.
+/// The registration ends after the lease duration unless another heartbeat comes. It is kept for a
+/// day after that, for [`candidates`](Election::candidates) to show. Then it is removed by one of
+/// those who register anew, here or by [`elect`]: each looks at a few rows, unless the caller has a
+/// transaction open.
 ///
 /// # Errors
 ///
