@@ -6,6 +6,7 @@ use uuid::Uuid;
 use uuid::fmt::Hyphenated;
 
 use super::classify::Class;
+use super::expected::Expected;
 use super::namespace::Namespace;
 use super::retry::Budget;
 use super::rule::{Claim, Decision, Standing, decide};
@@ -129,13 +130,17 @@ fn told_by_the_tables<S: Store>(
     }
 }
 
-pub(crate) fn elect<S: Store>(store: &mut S, call: &Call<'_>) -> Result<Uuid, ElectionError> {
+pub(crate) fn elect<S: Store>(
+    store: &mut S,
+    call: &Call<'_>,
+    expected: Expected,
+) -> Result<Uuid, ElectionError> {
     let mut is_new = false;
     let leader = call.run(store, |store| {
         // 1. Look, without a lock. Most calls end here: the leader's with its lease renewed where
         //    one statement can do it, a follower's with nothing written.
         if store.reads_are_current()? {
-            let glance = store.glance(&call.args())?;
+            let glance = store.glance(&call.args(), expected)?;
             is_new = !glance.renewed && glance.registration_left.is_none();
             if glance.renewed {
                 return Ok(call.me);

@@ -6,6 +6,7 @@ use uuid::Uuid;
 
 use super::calls::{self, Call};
 use super::connection::sealed::Migratable;
+use super::expected::LastAnswers;
 use super::heartbeat::Heartbeat;
 use super::pool::Pool;
 use super::url::DatabaseUrl;
@@ -44,6 +45,7 @@ struct Inner {
     /// Microseconds; zero follows the process default.
     expire: AtomicU64,
     statement_timeout: Option<Duration>,
+    last_answers: LastAnswers,
 }
 
 pub(super) enum AnyPool {
@@ -85,6 +87,7 @@ impl Election {
                 url,
                 expire,
                 statement_timeout,
+                last_answers: LastAnswers::default(),
             }),
         }
     }
@@ -115,7 +118,11 @@ impl Election {
         ns: impl Into<Option<&'a str>>,
     ) -> Result<Uuid, ElectionError> {
         let call = self.call("elect", candidate_id, ns.into())?;
-        on_pool!(self, call, calls::elect)
+        let answers = &self.inner.last_answers;
+        let expected = answers.expected(candidate_id, call.ns());
+        let leader = on_pool!(self, call, |conn, call| calls::elect(conn, call, expected))?;
+        answers.keep(candidate_id, call.ns(), leader == candidate_id);
+        Ok(leader)
     }
 
     /// See [`heartbeat`](super::heartbeat).

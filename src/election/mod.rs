@@ -99,6 +99,7 @@ mod classify;
 mod connection;
 mod error;
 mod event;
+mod expected;
 mod expire;
 mod fence;
 mod guard;
@@ -127,6 +128,7 @@ use uuid::Uuid;
 
 use calls::Call;
 use connection::sealed::Migratable;
+use expected::Expected;
 use expire::Expire;
 
 pub use builder::ElectionBuilder;
@@ -167,7 +169,7 @@ pub fn elect<C: ElectionConnection>(
     ns: Option<&str>,
 ) -> Result<Uuid, ElectionError> {
     let call = Call::by("elect", candidate_id, ns, Expire::process_default())?;
-    calls::elect(conn.raw(), &call)
+    calls::elect(conn.raw(), &call, Expected::Nothing)
 }
 
 /// Refreshes the registration of a candidate and extends its expiry.

@@ -16,12 +16,13 @@ const NAMESPACES: [&str; 2] = ["x", "y"];
 
 type Act<C> = fn(&mut C, Uuid, Option<&str>) -> Result<Option<Uuid>, ElectionError>;
 
-/// Two databases live through one random history. A caller without a transaction gets the
-/// shortcuts; one whose transaction keeps a snapshot gets the full transaction each time, as
-/// nothing shorter may be trusted there.
+/// Three databases live through one random history. A caller without a transaction gets the
+/// shortcuts, and so does a handle, by what it expects; one whose transaction keeps a snapshot gets
+/// the full transaction each time, as nothing shorter may be trusted there.
 fn one_history_gives_the_same_answers_by_either_way<C: Database>() {
-    let (short, full) = (Fresh::new::<C>(), Fresh::new::<C>());
-    let (short, full) = (&mut short.connect::<C>(), &mut full.connect::<C>());
+    let all = [(); 3].map(|()| Fresh::new::<C>());
+    let handle = all[2].election();
+    let [short, full, beside] = &mut [0, 1, 2].map(|which: usize| all[which].connect::<C>());
     full.run(C::LEVELS.last().expect("a level"));
     let candidates: Vec<Uuid> = (0..4).map(|_| Uuid::new_v4()).collect();
     let seed = Uuid::new_v4().as_u64_pair().0 | 1;
@@ -68,20 +69,30 @@ fn one_history_gives_the_same_answers_by_either_way<C: Database>() {
                 let by_short = act(short, me, Some(ns)).expect(&told);
                 let by_full = full.transaction(|conn| act(conn, me, Some(ns)));
                 assert_eq!(by_short, by_full.expect(&told), "{told}");
+                let by_handle = match kind {
+                    0..=7 => handle.elect(me, ns).map(Some),
+                    8 => handle.heartbeat(me, ns).map(|()| None),
+                    9 => handle.register_candidate(me, ns).map(|()| None),
+                    _ => handle.unregister_candidate(me, ns).map(|()| None),
+                };
+                assert_eq!(by_short, by_handle.expect(&told), "{told}");
                 let renewed = led.is_some_and(|led| led.candidate_id == me);
                 renewals += usize::from(kind < 8 && renewed);
             }
             Err(sql) => {
                 short.run(&sql);
                 full.run(&sql);
+                beside.run(&sql);
             }
         }
         for ns in NAMESPACES {
             let by_short = what_holds(short, ns);
-            let by_full = what_holds(full, ns);
-            assert_eq!(by_short.0, by_full.0, "{told}");
-            let apart = by_short.1.abs_diff(by_full.1);
-            assert!(apart < Duration::from_secs(5), "{told}: {apart:?} apart");
+            for other in [&mut *full, &mut *beside] {
+                let by_other = what_holds(other, ns);
+                assert_eq!(by_short.0, by_other.0, "{told}");
+                let apart = by_short.1.abs_diff(by_other.1);
+                assert!(apart < Duration::from_secs(5), "{told}: {apart:?} apart");
+            }
         }
     }
     assert!(

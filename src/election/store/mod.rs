@@ -25,6 +25,7 @@ use diesel::result::Error as DieselError;
 use uuid::Uuid;
 use uuid::fmt::Hyphenated;
 
+use super::expected::Expected;
 use super::rule::Standing;
 use super::{ElectionError, Term};
 use session::RawSighting;
@@ -39,8 +40,7 @@ pub(crate) const TENURE: &str = "gemstone_election_tenure";
 pub struct Statements {
     /// The leader row and how long its lease has to go, without a lock.
     look: &'static str,
-    /// The same and how long the caller's registration has to go. Where the database can do it in
-    /// one statement, it renews both when the caller leads.
+    /// The same and how long the caller's registration has to go.
     glance: &'static str,
     /// The leader row, locked, judged by a clock read after the lock was taken.
     lock: &'static str,
@@ -93,7 +93,7 @@ pub struct Glance {
 
 impl Glance {
     /// The term that the caller holds, if it leads.
-    #[cfg(any(feature = "mysql", feature = "sqlite"))]
+    #[cfg(any(test, feature = "mysql", feature = "sqlite"))]
     fn term_of(&self, args: &Args<'_>) -> Option<Term> {
         match self.standing? {
             Standing::Held { by, term, .. } if Uuid::try_parse(args.me) == Ok(by) => Some(term),
@@ -162,14 +162,12 @@ pub trait Store: Session {
             .transpose()
     }
 
-    /// What an `elect` sees first; renews both rows of a leader where one statement can do it.
-    fn glance(&mut self, args: &Args<'_>) -> Result<Glance, ElectionError> {
-        self.seen(args)
-    }
+    /// What an `elect` sees first; renews both rows of a leader, if no other session is in the way.
+    fn glance(&mut self, args: &Args<'_>, expected: Expected) -> Result<Glance, ElectionError>;
 
-    /// What `glance` gives, by its statement alone.
-    fn seen(&mut self, args: &Args<'_>) -> Result<Glance, ElectionError> {
-        let Some(row) = self.sighting(Self::SQL.glance, args)? else {
+    /// What a statement with the columns of `glance` shows.
+    fn seen_by(&mut self, sql: &str, args: &Args<'_>) -> Result<Glance, ElectionError> {
+        let Some(row) = self.sighting(sql, args)? else {
             return Ok(Glance::default());
         };
         Ok(Glance {

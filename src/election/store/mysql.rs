@@ -12,7 +12,7 @@ use diesel::prelude::*;
 use diesel_migrations::EmbeddedMigrations;
 
 use super::{
-    Args, Ask, ElectionError, Glance, RawSighting, Session, Statements, Store, as_json,
+    Args, Ask, ElectionError, Expected, Glance, RawSighting, Session, Statements, Store, as_json,
     in_savepoint, renew_in_steps,
 };
 use crate::election::migrate::{MYSQL_MIGRATIONS, Migrate};
@@ -354,8 +354,8 @@ impl Store for MysqlConnection {
         Ok(self.execute(SQL.beat, args)? == 1)
     }
 
-    fn glance(&mut self, args: &Args<'_>) -> Result<Glance, ElectionError> {
-        let mut seen = self.seen(args)?;
+    fn glance(&mut self, args: &Args<'_>, _: Expected) -> Result<Glance, ElectionError> {
+        let mut seen = self.seen_by(SQL.glance, args)?;
         let is_mariadb = std::mem::take(&mut seen.renewed);
         if is_mariadb && let Some(term) = seen.term_of(args) {
             let term = term.get();

@@ -11,25 +11,17 @@ use diesel_migrations::EmbeddedMigrations;
 use uuid::Uuid;
 
 use super::{
-    Args, Ask, CANDIDATE, ElectionError, Session, Statements, Store, as_json, candidate,
-    in_savepoint,
+    Args, Ask, CANDIDATE, ElectionError, Expected, Glance, Session, Statements, Store, as_json,
+    candidate, in_savepoint,
 };
 use crate::election::migrate::{Migrate, POSTGRES_MIGRATIONS};
 
-static SQL: Statements = Statements {
-    look: "\
-        SELECT leader_id, term,
-               CASE WHEN isfinite(lease_expires_at) THEN CAST(extract(epoch FROM
-                   lease_expires_at - clock_timestamp()) * 1000000 AS bigint) END,
-               CAST(0 AS bigint),
-               CAST(NULL AS bigint)
-        FROM gemstone_election_leader
-        WHERE ns = {ns}",
-
-    // Renews both rows of the leader, or says who leads: one exchange, one commit. No lock is
-    // waited for, and a candidate that does not lead locks and writes nothing. The rows once locked
-    // are found again by their place; the query of a subselect with FOR UPDATE is run as it stands.
-    glance: "\
+/// Renews the leader row and gives the place of the registration. No lock is waited for, and a
+/// candidate that does not lead locks and writes nothing. The rows once locked are found again by
+/// their place; the query of a subselect with FOR UPDATE is run as it stands.
+macro_rules! renewed {
+    () => {
+        "\
         WITH renewed AS (
             UPDATE gemstone_election_leader AS l
             SET lease_expires_at = clock_timestamp() + {expire} * interval '1 microsecond',
@@ -45,22 +37,30 @@ static SQL: Statements = Statements {
             WHERE l.ctid = held.lease AND l.leader_id = {me}
               AND l.lease_expires_at > clock_timestamp()
             RETURNING held.registration
-        ), beat AS (
-            UPDATE gemstone_election_candidate AS c
-            SET last_heartbeat_at = clock_timestamp(),
-                expires_at = clock_timestamp() + {expire} * interval '1 microsecond'
-            FROM renewed
-            WHERE c.ctid = renewed.registration
-        )
+        )"
+    };
+}
+
+static SQL: Statements = Statements {
+    look: "\
+        SELECT leader_id, term,
+               CASE WHEN isfinite(lease_expires_at) THEN CAST(extract(epoch FROM
+                   lease_expires_at - clock_timestamp()) * 1000000 AS bigint) END,
+               CAST(0 AS bigint),
+               CAST(NULL AS bigint)
+        FROM gemstone_election_leader
+        WHERE ns = {ns}",
+
+    // Who leads, and how long the caller's own registration lasts: one exchange, no lock.
+    glance: "\
         SELECT l.leader_id, l.term,
                CASE WHEN isfinite(l.lease_expires_at) THEN CAST(extract(epoch FROM
                    l.lease_expires_at - clock_timestamp()) * 1000000 AS bigint) END,
-               (SELECT count(*) FROM renewed),
-               (SELECT CAST(extract(epoch FROM c.expires_at - clock_timestamp()) * 1000000 AS bigint)
-                FROM gemstone_election_candidate AS c
-                WHERE c.ns = {ns} AND c.candidate_id = {me} AND isfinite(c.expires_at)
-                  AND NOT EXISTS (SELECT FROM renewed))
+               CAST(0 AS bigint),
+               CASE WHEN isfinite(c.expires_at) THEN CAST(extract(epoch FROM
+                   c.expires_at - clock_timestamp()) * 1000000 AS bigint) END
         FROM gemstone_election_leader AS l
+        LEFT JOIN gemstone_election_candidate AS c ON c.ns = l.ns AND c.candidate_id = {me}
         WHERE l.ns = {ns}",
 
     // SKIP LOCKED: a row that another session holds is not waited for here, so the clock that
@@ -306,6 +306,39 @@ const RENEW_ALL: &str = "\
     )
     SELECT concat_ws(' ', term, me, ns) FROM renewed";
 
+/// Renews both rows of the leader: one exchange, one commit.
+const RENEW: &str = concat!(
+    renewed!(),
+    " \
+        UPDATE gemstone_election_candidate AS c
+        SET last_heartbeat_at = clock_timestamp(),
+            expires_at = clock_timestamp() + {expire} * interval '1 microsecond'
+        FROM renewed
+        WHERE c.ctid = renewed.registration"
+);
+
+/// Renews both rows of the leader, or says who leads: one exchange for whoever asks.
+const RENEW_OR_LOOK: &str = concat!(
+    renewed!(),
+    ", beat AS (
+        UPDATE gemstone_election_candidate AS c
+        SET last_heartbeat_at = clock_timestamp(),
+            expires_at = clock_timestamp() + {expire} * interval '1 microsecond'
+        FROM renewed
+        WHERE c.ctid = renewed.registration
+        )
+        SELECT l.leader_id, l.term,
+               CASE WHEN isfinite(l.lease_expires_at) THEN CAST(extract(epoch FROM
+                   l.lease_expires_at - clock_timestamp()) * 1000000 AS bigint) END,
+               (SELECT count(*) FROM renewed),
+               (SELECT CAST(extract(epoch FROM c.expires_at - clock_timestamp()) * 1000000 AS bigint)
+                FROM gemstone_election_candidate AS c
+                WHERE c.ns = {ns} AND c.candidate_id = {me} AND isfinite(c.expires_at)
+                  AND NOT EXISTS (SELECT FROM renewed))
+        FROM gemstone_election_leader AS l
+        WHERE l.ns = {ns}"
+);
+
 impl Store for PgConnection {
     const SQL: &'static Statements = &SQL;
 
@@ -331,6 +364,20 @@ impl Store for PgConnection {
             conn.texts(SET_LOCK_TIMEOUT, &restore)?;
             Ok(result)
         })
+    }
+
+    fn glance(&mut self, args: &Args<'_>, expected: Expected) -> Result<Glance, ElectionError> {
+        match expected {
+            Expected::Nothing => return self.seen_by(RENEW_OR_LOOK, args),
+            Expected::ToLead if self.execute(RENEW, args)? > 0 => {
+                return Ok(Glance {
+                    renewed: true,
+                    ..Glance::default()
+                });
+            }
+            Expected::ToLead | Expected::ToFollow => {}
+        }
+        self.seen_by(SQL.glance, args)
     }
 
     fn renew_all(&mut self, asks: &[Ask]) -> Result<Vec<String>, ElectionError> {

@@ -12,8 +12,8 @@ use diesel::sqlite::SqliteConnection;
 use diesel_migrations::EmbeddedMigrations;
 
 use super::{
-    Args, Ask, ElectionError, Glance, RawSighting, Session, Statements, Store, in_savepoint,
-    renew_in_steps,
+    Args, Ask, ElectionError, Expected, Glance, RawSighting, Session, Statements, Store,
+    in_savepoint, renew_in_steps,
 };
 use crate::election::migrate::{Migrate, SQLITE_MIGRATIONS};
 
@@ -307,8 +307,8 @@ impl Store for SqliteConnection {
     }
 
     /// A leader's two rows are renewed at once, in a transaction that reads nothing; both or neither.
-    fn glance(&mut self, args: &Args<'_>) -> Result<Glance, ElectionError> {
-        let mut seen = self.seen(args)?;
+    fn glance(&mut self, args: &Args<'_>, _: Expected) -> Result<Glance, ElectionError> {
+        let mut seen = self.seen_by(SQL.glance, args)?;
         if let Some(term) = seen.term_of(args) {
             let term = term.get();
             let renewed = self.immediate_transaction(|conn| {

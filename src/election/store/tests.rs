@@ -89,6 +89,7 @@ tested![
     a_release_matches_candidate_term_and_an_unexpired_lease,
     a_fence_matches_candidate_term_and_an_unexpired_lease,
     a_glance_renews_for_the_holder_of_an_unexpired_lease_alone,
+    a_glance_shows_the_same_whatever_was_expected,
     many_are_renewed_each_by_its_own_conditions,
     the_clock_goes_on_inside_a_transaction,
     a_locked_row_is_found_busy_without_a_wait,
@@ -178,6 +179,11 @@ fn a_fence_matches_candidate_term_and_an_unexpired_lease<S: Tested>() {
 }
 
 fn a_glance_renews_for_the_holder_of_an_unexpired_lease_alone<S: Tested>() {
+    glances::<S>(Expected::Nothing);
+    glances::<S>(Expected::ToLead);
+}
+
+fn glances<S: Tested>(expected: Expected) {
     let fresh = Fresh::new::<S>();
     let (store, other) = (&mut fresh.open::<S>(), &mut fresh.open::<S>());
     let locks_rows = S::PATIENCE <= Duration::from_secs(2);
@@ -188,9 +194,14 @@ fn a_glance_renews_for_the_holder_of_an_unexpired_lease_alone<S: Tested>() {
     let _ = store.batch_execute("SET time_zone = '+05:00'");
 
     let before = both(store);
-    assert!(!store.glance(&args(OTHER, 7, 60 * SECOND)).unwrap().renewed);
+    assert!(
+        !store
+            .glance(&args(OTHER, 7, 60 * SECOND), expected)
+            .unwrap()
+            .renewed
+    );
     assert_eq!(both(store), before);
-    assert!(store.glance(&me).unwrap().renewed);
+    assert!(store.glance(&me, expected).unwrap().renewed);
     let after = both(store);
     assert!(after.0.3 > before.0.3, "the lease");
     assert!(after.1[0].3 > before.1[0].3, "the registration");
@@ -205,7 +216,7 @@ fn a_glance_renews_for_the_holder_of_an_unexpired_lease_alone<S: Tested>() {
             let seen = other.in_transaction(|other| {
                 other.batch_execute(&hold)?;
                 let began = std::time::Instant::now();
-                let seen = store.glance(&me)?;
+                let seen = store.glance(&me, expected)?;
                 assert!(began.elapsed() < Duration::from_secs(1), "{row}");
                 Ok(seen)
             });
@@ -216,14 +227,58 @@ fn a_glance_renews_for_the_holder_of_an_unexpired_lease_alone<S: Tested>() {
 
     // Without a registration there is nothing to refresh: the call makes one.
     store.withdraw(&me).unwrap();
-    assert!(!store.glance(&me).unwrap().renewed);
+    assert!(!store.glance(&me, expected).unwrap().renewed);
     assert_eq!(row(store), after.0);
     store.beat(&me).unwrap();
 
     lead_again_and_lapse(store);
     let before = both(store);
-    assert!(!store.glance(&me).unwrap().renewed, "its lease is over");
+    assert!(
+        !store.glance(&me, expected).unwrap().renewed,
+        "its lease is over"
+    );
     assert_eq!(both(store), before);
+}
+
+fn a_glance_shows_the_same_whatever_was_expected<S: Tested>() {
+    let fresh = Fresh::new::<S>();
+    let store = &mut fresh.open::<S>();
+    let all = [Expected::Nothing, Expected::ToLead, Expected::ToFollow];
+    for expected in all {
+        assert!(
+            store
+                .glance(&args(ME, 0, SECOND), expected)
+                .unwrap()
+                .standing
+                .is_none()
+        );
+    }
+    lead(store, 60 * SECOND);
+    store.beat(&args(OTHER, 0, 30 * SECOND)).unwrap();
+    for expected in all {
+        let seen = store.glance(&args(OTHER, 0, SECOND), expected).unwrap();
+        let Some(Standing::Held {
+            by,
+            term,
+            remaining,
+        }) = seen.standing
+        else {
+            panic!("{expected:?}: {seen:?}")
+        };
+        assert_eq!((by.to_string().as_str(), term.get()), (ME, 7));
+        assert!(remaining > Duration::from_secs(50), "{expected:?}");
+        let left = seen.registration_left.expect("it is registered");
+        assert!(
+            left > 20 * SECOND && left <= 30 * SECOND,
+            "{expected:?}: {left}"
+        );
+        assert!(!seen.renewed);
+    }
+    // Who leads against expectation is told so, or renewed at once.
+    let seen = store
+        .glance(&args(ME, 0, SECOND), Expected::ToFollow)
+        .unwrap();
+    assert!(seen.renewed || seen.term_of(&args(ME, 0, 0)).is_some());
 }
 
 fn ask(ns: &str, me: &str, term: i64) -> Ask {
@@ -317,14 +372,14 @@ fn the_clock_goes_on_inside_a_transaction<S: Tested>() {
                 store.lock(&me)?,
                 Lock::Taken(Standing::Lapsed { .. })
             ));
-            assert!(!store.glance(&me)?.renewed);
+            assert!(!store.glance(&me, Expected::Nothing)?.renewed);
             assert!(matches!(
-                store.glance(&me)?.standing,
+                store.glance(&me, Expected::Nothing)?.standing,
                 Some(Standing::Lapsed { .. })
             ));
             assert!(
                 store
-                    .glance(&me)?
+                    .glance(&me, Expected::Nothing)?
                     .registration_left
                     .is_some_and(|left| left < 0)
             );
@@ -435,7 +490,7 @@ fn a_registration_is_refreshed_and_not_only_kept<S: Tested>() {
         |store, me| assert!(!store.beat(me).unwrap()),
         |store, me| {
             // Where the look does not renew, the call beats.
-            if !store.glance(me).unwrap().renewed {
+            if !store.glance(me, Expected::Nothing).unwrap().renewed {
                 store.beat(me).unwrap();
             }
         },
