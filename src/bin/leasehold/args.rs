@@ -145,7 +145,7 @@ pub struct RunArgs {
     /// Exit with 4 when leadership is lost, instead of campaigning again
     #[arg(long)]
     pub once: bool,
-    /// Give up with exit code 1 if not leader after so long; 0s tries once
+    /// Give up with exit code 1 if somebody else still leads after so long; 0s tries once
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     pub wait: Option<Duration>,
     /// Keep the lease for at least so long from the election, also when CMD ends earlier
@@ -154,7 +154,7 @@ pub struct RunArgs {
     /// After TERM, INT, QUIT or HUP, give CMD so long before SIGKILL; by default it has as long as it leads
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     pub kill_after: Option<Duration>,
-    /// Say nothing but errors
+    /// Say nothing but errors; that somebody else leads is none
     #[arg(long, short)]
     pub quiet: bool,
     /// The command and its arguments
@@ -303,9 +303,16 @@ pub struct ManArgs {
     pub dir: Option<PathBuf>,
 }
 
+/// Longer than anybody waits, and short enough to be added to any clock.
+const LONGEST_DURATION: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
+
 fn duration(text: &str) -> Result<Duration, String> {
-    humantime::parse_duration(text)
-        .map_err(|error| format!("{error}; write it as 15s, 500ms or 2m"))
+    let parsed = humantime::parse_duration(text)
+        .map_err(|error| format!("{error}; write it as 15s, 500ms or 2m"))?;
+    match parsed <= LONGEST_DURATION {
+        true => Ok(parsed),
+        false => Err("that is more than a century; give less".to_owned()),
+    }
 }
 
 /// A password in an argument is there for all to read, in `ps` and in the shell's history.

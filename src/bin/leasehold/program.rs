@@ -8,6 +8,7 @@ mod docs;
 mod failure;
 mod history;
 mod lease;
+mod limits;
 mod migrate;
 mod output;
 mod run;
@@ -36,7 +37,8 @@ pub fn main() -> ExitCode {
         Err(error) => return usage(&error, &arguments),
     };
     args::warn_of_password(&matches);
-    match dispatch(cli.command) {
+    let command = cli.command;
+    match command.within_limits().and_then(|()| dispatch(command)) {
         Ok(code) => ExitCode::from(code),
         Err(failure) => {
             failure.report();
