@@ -40,6 +40,74 @@ fn names_that_no_database_keeps_exactly_are_refused<C: Database>() {
     assert!(code == 0 && table.contains(&longest));
 }
 
+/// Nobody listens on this port: whoever connects says so, with another exit code.
+const NOWHERE: [&str; 3] = [
+    "postgres://u@127.0.0.1:1/d",
+    "mysql://u@127.0.0.1:1/d",
+    "sqlite:/no/such/dir/x.db",
+];
+
+const SOME_ID: &str = "6f3c0000-0000-4000-8000-000000000001";
+
+/// A command with these arguments is refused on every kind of database, for what it was given and not for the database.
+#[track_caller]
+fn refused_without_a_connection(args: &[&str], because: &str) {
+    for url in NOWHERE {
+        let (code, out, err) = said(leasehold(url).args(args));
+        assert_eq!((code, out.as_str()), (2, ""), "{args:?}: {err}");
+        assert!(
+            err.contains(because) && !err.contains("connect") && !err.contains('\x1b'),
+            "{args:?}: {err}"
+        );
+    }
+}
+
+#[test]
+fn a_wrong_namespace_is_refused_before_anything_is_opened() {
+    let too_long = "é".repeat(256);
+    for ns in ["", " a", "a\u{a0}", "a\nb", "\u{1b}[31m", &too_long] {
+        for command in ["leader", "candidates", "status", "history"] {
+            refused_without_a_connection(&[command, "--ns", ns], "1 to 255 characters");
+        }
+        for command in ["elect", "heartbeat", "register", "unregister", "is-leader"] {
+            let args = [command, "--id", SOME_ID, "--ns", ns];
+            refused_without_a_connection(&args, "1 to 255 characters");
+        }
+        let args = ["run", "--ns", ns, "--", "true"];
+        refused_without_a_connection(&args, "1 to 255 characters");
+    }
+}
+
+#[test]
+fn a_wrong_candidate_is_refused_before_anything_is_opened() {
+    for id in [
+        "",
+        "x",
+        "6f3c0000-0000-4000-8000-00000000000",
+        &"6".repeat(256),
+    ] {
+        for command in ["elect", "heartbeat", "register", "unregister", "is-leader"] {
+            refused_without_a_connection(&[command, "--id", id], "--id <UUID>");
+        }
+        refused_without_a_connection(&["run", "--ns", "x", "--id", id, "true"], "--id <UUID>");
+    }
+}
+
+#[test]
+fn a_wrong_lease_is_refused_before_anything_is_opened() {
+    for expire in ["", "0s", "50ms", "366d", "5000years", "15", "soon", "-1s"] {
+        let option = format!("--expire={expire}");
+        for command in ["elect", "heartbeat", "register", "unregister", "is-leader"] {
+            refused_without_a_connection(&[command, "--id", SOME_ID, &option], "--expire");
+        }
+        refused_without_a_connection(&["check", &option], "--expire");
+        refused_without_a_connection(&["run", "--ns", "x", &option, "true"], "--expire");
+    }
+    // A command cannot be ended in good order within less than a second.
+    let args = ["run", "--ns", "x", "--expire", "500ms", "true"];
+    refused_without_a_connection(&args, "1s to 365d");
+}
+
 #[test]
 fn what_is_mistyped_is_a_usage_error() {
     let not_text = OsStr::from_bytes(b"\xff\xfe");

@@ -12,6 +12,7 @@ mod database;
 
 mod answers;
 mod arguments;
+mod check;
 mod leases;
 mod outage;
 mod run;

@@ -5,7 +5,7 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
-use leasehold::election::Election;
+use leasehold::election::{Election, ElectionBuilder, ElectionError};
 
 use crate::program::args::DatabaseArgs;
 use crate::program::failure::{ERROR, Failure, USAGE};
@@ -22,13 +22,27 @@ impl DatabaseArgs {
         if tables == Tables::MustExist {
             self.must_be_there()?;
         }
-        let mut builder = Election::builder(&self.database)
-            .migrate(tables == Tables::Create)
-            .prepared_statements(!self.pooler);
+        let mut builder = self.builder(tables);
         if let Some(expire) = expire {
             builder = builder.expire(expire);
         }
         Ok(builder.build()?)
+    }
+
+    /// Whether the tables are there and up to date.
+    pub fn has_tables(&self) -> Result<bool, Failure> {
+        self.must_be_there()?;
+        match self.builder(Tables::MustExist).build() {
+            Ok(_) => Ok(true),
+            Err(ElectionError::Schema { .. }) => Ok(false),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn builder(&self, tables: Tables) -> ElectionBuilder {
+        Election::builder(&self.database)
+            .migrate(tables == Tables::Create)
+            .prepared_statements(!self.pooler)
     }
 
     /// A question shall not create the file it is about.
@@ -44,7 +58,7 @@ impl DatabaseArgs {
     }
 
     /// The file that the library opens for this URL.
-    fn sqlite_path(&self) -> Option<String> {
+    pub fn sqlite_path(&self) -> Option<String> {
         let path = self.database.strip_prefix("sqlite:")?;
         let path = path.strip_prefix("//").unwrap_or(path);
         let special = path.starts_with("file:") || path.starts_with(':');
@@ -98,7 +112,13 @@ pub fn bounded<T: Send + 'static>(
 }
 
 /// A plain connection, beside the library's.
-pub enum Raw {
+pub struct Raw {
+    conn: Conn,
+    /// A pooler may give every statement another session, but not inside a transaction.
+    pooler: bool,
+}
+
+enum Conn {
     #[cfg(feature = "postgres")]
     Postgres(diesel::pg::PgConnection),
     #[cfg(feature = "mysql")]
@@ -106,6 +126,10 @@ pub enum Raw {
     #[cfg(feature = "sqlite")]
     Sqlite(diesel::sqlite::SqliteConnection),
 }
+
+/// How long a question waits for a writer of an SQLite file.
+#[cfg(feature = "sqlite")]
+const SQLITE_WAITS: &str = "PRAGMA busy_timeout = 5000";
 
 #[derive(diesel::QueryableByName)]
 struct Word {
@@ -116,14 +140,14 @@ struct Word {
 impl Raw {
     /// Connects where an `Election` has connected before: that has judged the URL and would have told what is wrong.
     pub fn open(database: &DatabaseArgs) -> Result<Raw, Failure> {
-        let opened: Result<Raw, diesel::ConnectionError> = match database.kind() {
+        let opened: Result<Conn, diesel::ConnectionError> = match database.kind() {
             #[cfg(feature = "postgres")]
-            Some(Kind::Postgres) => establish(&database.database).map(Raw::Postgres),
+            Some(Kind::Postgres) => establish(&database.database).map(Conn::Postgres),
             #[cfg(feature = "mysql")]
-            Some(Kind::Mysql) => establish(&database.database).map(Raw::Mysql),
+            Some(Kind::Mysql) => establish(&database.database).map(Conn::Mysql),
             #[cfg(feature = "sqlite")]
             Some(Kind::Sqlite) => {
-                establish(&database.sqlite_path().unwrap_or_default()).map(Raw::Sqlite)
+                establish(&database.sqlite_path().unwrap_or_default()).map(Conn::Sqlite)
             }
             _ => {
                 return Err(Failure::new(
@@ -134,26 +158,49 @@ impl Raw {
             }
         };
         // The driver's words may quote the URL, and with it the password.
-        opened.map_err(|_| {
+        let conn = opened.map_err(|_| {
             Failure::new(
                 ERROR,
                 "the database took one connection and refused the second",
                 "raise its limit of connections, or try again",
             )
-        })
+        })?;
+        let pooler = database.pooler;
+        let mut raw = Raw { conn, pooler };
+        #[cfg(feature = "sqlite")]
+        if raw.kind() == Kind::Sqlite {
+            let _ = raw.execute(SQLITE_WAITS);
+        }
+        Ok(raw)
+    }
+
+    /// Runs a statement that answers nothing; the error is what the database said.
+    pub fn execute(&mut self, sql: &str) -> Result<(), String> {
+        use diesel::connection::SimpleConnection;
+        let done = match &mut self.conn {
+            #[cfg(feature = "postgres")]
+            Conn::Postgres(conn) => conn.batch_execute(sql),
+            #[cfg(feature = "mysql")]
+            Conn::Mysql(conn) => conn.batch_execute(sql),
+            #[cfg(feature = "sqlite")]
+            Conn::Sqlite(conn) => conn.batch_execute(sql),
+        };
+        done.map_err(|error| error.to_string())
     }
 
     /// The column `value` of a query, which must be text.
     pub fn texts(&mut self, sql: &str) -> Result<Vec<String>, Failure> {
-        use diesel::RunQueryDsl;
+        use diesel::{Connection, RunQueryDsl};
         let query = diesel::sql_query(sql);
-        let words: Result<Vec<Word>, _> = match self {
+        let words: Result<Vec<Word>, _> = match &mut self.conn {
             #[cfg(feature = "postgres")]
-            Raw::Postgres(conn) => query.load(conn),
+            Conn::Postgres(conn) if self.pooler => conn.transaction(|conn| query.load(conn)),
+            #[cfg(feature = "postgres")]
+            Conn::Postgres(conn) => query.load(conn),
             #[cfg(feature = "mysql")]
-            Raw::Mysql(conn) => query.load(conn),
+            Conn::Mysql(conn) => query.load(conn),
             #[cfg(feature = "sqlite")]
-            Raw::Sqlite(conn) => query.load(conn),
+            Conn::Sqlite(conn) => query.load(conn),
         };
         let words = words.map_err(|error| {
             let what = format!("the database refused a question: {error}");
@@ -201,13 +248,13 @@ impl Raw {
     }
 
     pub fn kind(&self) -> Kind {
-        match *self {
+        match self.conn {
             #[cfg(feature = "postgres")]
-            Raw::Postgres(_) => Kind::Postgres,
+            Conn::Postgres(_) => Kind::Postgres,
             #[cfg(feature = "mysql")]
-            Raw::Mysql(_) => Kind::Mysql,
+            Conn::Mysql(_) => Kind::Mysql,
             #[cfg(feature = "sqlite")]
-            Raw::Sqlite(_) => Kind::Sqlite,
+            Conn::Sqlite(_) => Kind::Sqlite,
         }
     }
 }

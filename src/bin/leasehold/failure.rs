@@ -61,7 +61,7 @@ impl From<ElectionError> for Failure {
             _ if advice.contains("prepared_statements(false)") => {
                 "there is a transaction pooler in between: give --pooler"
             }
-            _ => advice,
+            _ => forbidden(what).unwrap_or(advice),
         };
         Failure::new(code, what, advice)
     }
@@ -96,6 +96,15 @@ impl From<OperationLeaseError> for Failure {
         let what = what.split(": use a local disk").next().unwrap_or(&what);
         Failure::new(code, what, advice)
     }
+}
+
+/// What to do where the database does not let this user write. The drivers tell it in words alone.
+fn forbidden(what: &str) -> Option<&'static str> {
+    if what.contains("readonly database") {
+        return Some("let this user write the file and the directory that it is in");
+    }
+    let refused = what.contains("permission denied for") || what.contains("command denied to user");
+    refused.then_some("grant it to this user; `leasehold check` lists what an election needs")
 }
 
 /// A message of the form "what happened; what to do", cut at the semicolon. Quoted text is not looked into.
