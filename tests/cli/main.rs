@@ -15,6 +15,7 @@ mod arguments;
 mod check;
 mod leases;
 mod outage;
+mod recipes;
 mod run;
 mod running;
 mod secrets;

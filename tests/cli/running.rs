@@ -92,6 +92,10 @@ impl Running {
             .expect("a line of the command")
     }
 
+    pub fn has_ended(&mut self) -> bool {
+        self.child.try_wait().expect("our own child").is_some()
+    }
+
     /// How it ended, and what it said on stderr. Panics if it runs on.
     #[track_caller]
     pub fn end(&mut self, within: Duration) -> (ExitStatus, String) {
@@ -136,9 +140,18 @@ impl Mark {
 
     /// How many live processes carry it.
     pub fn alive(&self) -> usize {
+        self.pids().len()
+    }
+
+    /// One of them.
+    pub fn pid(&self) -> Option<Pid> {
+        self.pids().first().copied()
+    }
+
+    fn pids(&self) -> Vec<Pid> {
         let entries = fs::read_dir("/proc").expect("/proc").flatten();
         let pids = entries.filter_map(|entry| process::parse(entry.file_name().to_str()?));
-        pids.filter(|pid| self.is_on(*pid)).count()
+        pids.filter(|pid| self.is_on(*pid)).collect()
     }
 
     fn is_on(&self, pid: Pid) -> bool {

@@ -25,8 +25,7 @@ Exit codes: 0 yes or done, 1 no (not leader, nobody leads, a conflict), 2 wrong 
 3 database or file error, 4 leadership lost. `run` passes on the code of its command.
 
 Try:  export LEASEHOLD_DATABASE_URL=sqlite:/tmp/try.db
-      leasehold run --ns try -- sleep 60 &
-      leasehold status";
+      leasehold run --ns try -- leasehold status";
 
 #[derive(Subcommand)]
 pub enum Command {
