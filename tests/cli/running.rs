@@ -14,10 +14,14 @@ use crate::support::{becomes_true, wait_until};
 /// Longer than anything that is waited for should take, even on a slow machine.
 pub const PATIENCE: Duration = Duration::from_secs(30);
 
+/// Tests that run in the background of a script ignore some of these, and so would what they start.
+pub const DEFAULT_SIGNALS: &str = "--default-signal=HUP,INT,QUIT";
+
 /// The program, on this database.
 pub fn leasehold(url: &str) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_leasehold"));
+    let mut command = Command::new("env");
     command
+        .args([DEFAULT_SIGNALS, env!("CARGO_BIN_EXE_leasehold")])
         .env("LEASEHOLD_DATABASE_URL", url)
         .env_remove("LEASEHOLD_NS")
         .env_remove("LEASEHOLD_CANDIDATE")
