@@ -2,6 +2,7 @@
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::database::{Database, Fresh};
 use crate::running::{leasehold, said};
@@ -49,17 +50,18 @@ const NOWHERE: [&str; 3] = [
 
 const SOME_ID: &str = "6f3c0000-0000-4000-8000-000000000001";
 
-/// A command with these arguments is refused on every kind of database, for what it was given and not for the database.
+/// A command with these arguments is refused for what it was given, and not for the database: each time another kind.
 #[track_caller]
 fn refused_without_a_connection(args: &[&str], because: &str) {
-    for url in NOWHERE {
-        let (code, out, err) = said(leasehold(url).args(args));
-        assert_eq!((code, out.as_str()), (2, ""), "{args:?}: {err}");
-        assert!(
-            err.contains(because) && !err.contains("connect") && !err.contains('\x1b'),
-            "{args:?}: {err}"
-        );
-    }
+    static NEXT: AtomicUsize = AtomicUsize::new(0);
+    let url = NOWHERE[NEXT.fetch_add(1, Ordering::Relaxed) % NOWHERE.len()];
+    let (code, out, err) = said(leasehold(url).args(args));
+    assert_eq!((code, out.as_str()), (2, ""), "{args:?} {url}: {err}");
+    assert!(
+        err.contains(because) && !err.contains("connect"),
+        "{args:?} {url}: {err}"
+    );
+    is_two_sentences(&err);
 }
 
 #[test]
@@ -108,10 +110,124 @@ fn a_wrong_lease_is_refused_before_anything_is_opened() {
     refused_without_a_connection(&args, "1s to 365d");
 }
 
+/// What happened, and what to do.
+#[track_caller]
+fn is_two_sentences(err: &str) {
+    let lines: Vec<&str> = err.lines().collect();
+    assert!(
+        err.starts_with("leasehold: ") && lines.len() == 2 && !err.contains('\x1b'),
+        "{err:?}"
+    );
+    assert!(lines.iter().all(|line| line.ends_with(['.', '?'])), "{err}");
+}
+
+#[test]
+fn who_names_no_database_is_told_how() {
+    for command in [
+        ["leader"].as_slice(),
+        &["check"],
+        &["run", "--ns", "x", "true"],
+    ] {
+        let (code, _, err) = said(
+            leasehold("")
+                .env_remove("LEASEHOLD_DATABASE_URL")
+                .args(command),
+        );
+        assert_eq!(code, 2, "{err}");
+        is_two_sentences(&err);
+        let help = format!("see `leasehold {} --help`", command[0]);
+        assert!(
+            err.contains("into LEASEHOLD_DATABASE_URL") && err.contains(&help),
+            "{err}"
+        );
+    }
+}
+
+#[test]
+fn a_value_that_a_terminal_would_obey_is_shown_harmless() {
+    let (code, _, err) = said(leasehold("").args(["elect", "--id", "\x1b[2J\x07"]));
+    assert_eq!(code, 2, "{err}");
+    is_two_sentences(&err);
+    assert!(!err.contains(['\x1b', '\x07']), "{err:?}");
+}
+
+#[test]
+fn what_the_help_says_to_try_works() {
+    let (_, help, _) = said(leasehold("").arg("--help"));
+    let (_, lines) = help.split_once("Try:").expect("what to try");
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("try.db").display().to_string();
+    assert!(lines.contains("/tmp/try.db"), "{lines}");
+    let script = lines.replace("/tmp/try.db", &file);
+    let program = std::path::Path::new(env!("CARGO_BIN_EXE_leasehold"));
+    let path = format!(
+        "{}:{}",
+        program.parent().unwrap().display(),
+        std::env::var("PATH").unwrap()
+    );
+    let mut command = std::process::Command::new("sh");
+    let (code, out, err) = said(command.args(["-c", &script]).env("PATH", path));
+    let expected = if cfg!(feature = "sqlite") { 0 } else { 2 };
+    assert_eq!(code, expected, "{out}{err}");
+    assert!(code != 0 || out.contains(" leader "), "{out}{err}");
+}
+
+#[test]
+fn a_question_for_a_lease_creates_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let (scope, operation) = ("5c".repeat(32), "ab".repeat(32));
+    for root in [dir.path().to_owned(), dir.path().join("new")] {
+        let mut command = leasehold("");
+        command
+            .args([
+                "lease",
+                "inspect",
+                "--scope",
+                &scope,
+                "--operation",
+                &operation,
+            ])
+            .arg("--root")
+            .arg(root);
+        let (code, out, err) = said(&mut command);
+        assert!(code == 0 && out.contains("\"absent\""), "{out}{err}");
+    }
+    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
+}
+
+#[cfg(feature = "sqlite")]
+#[test]
+fn a_file_that_is_no_database_is_told_as_what_it_is() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("text");
+    std::fs::write(&file, "This is a text, and no database at all.").unwrap();
+    for (url, code, words) in [
+        (format!("sqlite:{}", file.display()), 3, "not a database"),
+        (
+            format!("sqlite:{}", dir.path().display()),
+            3,
+            "Check the path",
+        ),
+        ("sqlite::memory:".to_owned(), 2, "Name a file"),
+        (
+            "sqlite:x?mode=ro".to_owned(),
+            2,
+            "parameters are not supported",
+        ),
+    ] {
+        for command in ["leader", "status", "check", "migrate"] {
+            let (ended, _, err) = said(leasehold(&url).arg(command));
+            assert_eq!(ended, code, "{url} {command}: {err}");
+            assert!(err.contains(words), "{url} {command}: {err}");
+            is_two_sentences(&err);
+        }
+    }
+}
+
 #[test]
 fn what_is_mistyped_is_a_usage_error() {
     let not_text = OsStr::from_bytes(b"\xff\xfe");
-    let cases: [&[&str]; 16] = [
+    let cases: [&[&str]; 17] = [
         &[],
         &["lead"],
         &["leader", "--nss", "x"],
@@ -149,11 +265,16 @@ fn what_is_mistyped_is_a_usage_error() {
         ],
         &["history", "--limit", "0"],
         &["status", "--interval", "5s"],
+        &["leader", "--timeout", "0s"],
         &["completions", "tcsh"],
     ];
     for args in cases {
         let (code, out, err) = said(leasehold("sqlite:/no/such/dir/x.db").args(args));
         assert_eq!((code, out.as_str()), (2, ""), "{args:?}: {err}");
+        // Who types nothing gets the help.
+        if !args.is_empty() {
+            is_two_sentences(&err);
+        }
         assert!(
             !err.is_empty() && !err.contains("panicked"),
             "{args:?}: {err}"
@@ -162,6 +283,7 @@ fn what_is_mistyped_is_a_usage_error() {
     for option in ["--ns", "--database", "--id"] {
         let (code, _, err) = said(leasehold("").args(["is-leader", option]).arg(not_text));
         assert_eq!(code, 2, "{option}: {err}");
+        is_two_sentences(&err);
     }
 }
 

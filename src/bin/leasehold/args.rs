@@ -111,7 +111,7 @@ pub struct AnswerArgs {
     #[arg(long)]
     pub json: bool,
     /// Give up on a database that does not answer after so long
-    #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = duration)]
+    #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = some_time)]
     pub timeout: Duration,
 }
 
@@ -213,7 +213,7 @@ pub struct MigrateArgs {
     #[arg(long)]
     pub print: bool,
     /// Give up on a database that does not answer after so long
-    #[arg(long, value_name = "DURATION", default_value = "2m", value_parser = duration)]
+    #[arg(long, value_name = "DURATION", default_value = "2m", value_parser = some_time)]
     pub timeout: Duration,
 }
 
@@ -311,6 +311,13 @@ fn duration(text: &str) -> Result<Duration, String> {
     match parsed <= LONGEST_DURATION {
         true => Ok(parsed),
         false => Err("that is more than a century; give less".to_owned()),
+    }
+}
+
+fn some_time(text: &str) -> Result<Duration, String> {
+    match duration(text)? {
+        Duration::ZERO => Err("nothing is done in no time; give more".to_owned()),
+        time => Ok(time),
     }
 }
 

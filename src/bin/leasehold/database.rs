@@ -57,10 +57,13 @@ impl DatabaseArgs {
         }
     }
 
-    /// The file that the library opens for this URL.
+    /// The file that the library opens for this URL; none for what it refuses.
     pub fn sqlite_path(&self) -> Option<String> {
         let path = self.database.strip_prefix("sqlite:")?;
         let path = path.strip_prefix("//").unwrap_or(path);
+        if path == ":memory:" || path.contains("mode=memory") || path.contains('?') {
+            return None;
+        }
         let special = path.starts_with("file:") || path.starts_with(':');
         Some(if special {
             format!("./{path}")

@@ -58,10 +58,13 @@ impl From<ElectionError> for Failure {
         let advice = match &error {
             ElectionError::Schema { .. } => "run `leasehold migrate` against this database",
             ElectionError::NoConnection { .. } => "try again, and check that the database runs",
+            ElectionError::Connect { database, .. } if database.starts_with("sqlite:") => {
+                "check the path: it must name a file, in a directory that is there, and this user must be able to write both"
+            }
             _ if advice.contains("prepared_statements(false)") => {
                 "there is a transaction pooler in between: give --pooler"
             }
-            _ => forbidden(what).unwrap_or(advice),
+            _ => by_its_words(what).unwrap_or(advice),
         };
         Failure::new(code, what, advice)
     }
@@ -98,8 +101,11 @@ impl From<OperationLeaseError> for Failure {
     }
 }
 
-/// What to do where the database does not let this user write. The drivers tell it in words alone.
-fn forbidden(what: &str) -> Option<&'static str> {
+/// What to do about what only the words of the driver tell.
+fn by_its_words(what: &str) -> Option<&'static str> {
+    if what.contains("file is not a database") {
+        return Some("give the path of an SQLite database, or of a file that is not there yet");
+    }
     if what.contains("readonly database") {
         return Some("let this user write the file and the directory that it is in");
     }
@@ -130,7 +136,8 @@ fn sentence(text: &str) -> String {
         .map(str::trim)
         .filter(|line| !line.is_empty())
         .collect();
-    let text = lines.join(", ");
+    // What was typed or stored may hold what a terminal would obey.
+    let text = lines.join(", ").replace(char::is_control, "\u{fffd}");
     let mut letters = text.chars();
     let first = letters.next().map(|first| first.to_uppercase().to_string());
     let end = if text.ends_with(['.', '!', '?']) {
