@@ -222,6 +222,39 @@ mod of_postgres {
         assert!(told(&["--expire", "4s"]).is_empty());
     }
 
+    /// Told of the pooler, everything works; not told, it says how.
+    #[test]
+    fn a_command_runs_behind_a_pooler() {
+        let fresh = Fresh::new::<diesel::pg::PgConnection>();
+        let pooler = PgBouncer::in_front_of(Postgres::shared());
+        let url = pooler.url_of(&fresh.url);
+        let script = "leasehold is-leader --pooler && leasehold status --pooler --json";
+        let program = std::path::Path::new(env!("CARGO_BIN_EXE_leasehold"));
+        let mut command = leasehold(&url);
+        command
+            .args([
+                "run", "-q", "--pooler", "--ns", "x", "--", "sh", "-c", script,
+            ])
+            .env(
+                "PATH",
+                format!("{}:/usr/bin:/bin", program.parent().unwrap().display()),
+            );
+        let (code, out, err) = said(&mut command);
+        assert_eq!((code, err.as_str()), (0, ""), "{out}");
+        assert!(
+            out.starts_with("yes\n") && out.contains("\"term\": 1"),
+            "{out}"
+        );
+        // The second of two finds what the first has left in the session.
+        let asked = [(); 2].map(|()| said(leasehold(&url).arg("leader")));
+        let (code, _, err) = &asked[1];
+        assert_eq!(*code, 3, "{asked:?}");
+        assert!(
+            err.contains("There is a transaction pooler in between: give --pooler"),
+            "{err}"
+        );
+    }
+
     #[test]
     fn a_transaction_pooler_is_found() {
         let fresh = Fresh::new::<diesel::pg::PgConnection>();

@@ -174,7 +174,7 @@ fn progress_is_for_a_terminal_alone_and_on_stderr() {
     assert!(text.contains("\x1b[K"), "in place: {text:?}");
 
     let script = format!(
-        "leasehold run --ns x --wait 1500ms -- true 2>{}",
+        "leasehold run --ns x --wait 700ms -- true 2>{}",
         err.display()
     );
     let (status, text) = Pty::start(&shell(&fresh, &script)).end();
@@ -187,7 +187,7 @@ fn progress_is_for_a_terminal_alone_and_on_stderr() {
         "{said:?}"
     );
 
-    let script = "leasehold run --ns x -q --wait 1500ms -- true";
+    let script = "leasehold run --ns x -q --wait 700ms -- true";
     let (status, text) = Pty::start(&shell(&fresh, script)).end();
     assert_eq!((status.code(), text.as_str()), (Some(1), ""));
 }

@@ -115,15 +115,13 @@ pub fn bounded<T: Send + 'static>(
 }
 
 /// A plain connection, beside the library's.
-pub struct Raw {
-    conn: Conn,
-    /// A pooler may give every statement another session, but not inside a transaction.
-    pooler: bool,
-}
-
-enum Conn {
+pub enum Raw {
     #[cfg(feature = "postgres")]
-    Postgres(diesel::pg::PgConnection),
+    Postgres {
+        conn: diesel::pg::PgConnection,
+        /// A pooler may give every statement another session, but not inside a transaction.
+        pooler: bool,
+    },
     #[cfg(feature = "mysql")]
     Mysql(diesel::mysql::MysqlConnection),
     #[cfg(feature = "sqlite")]
@@ -143,15 +141,16 @@ struct Word {
 impl Raw {
     /// Connects where an `Election` has connected before: that has judged the URL and would have told what is wrong.
     pub fn open(database: &DatabaseArgs) -> Result<Raw, Failure> {
-        let opened: Result<Conn, diesel::ConnectionError> = match database.kind() {
+        let opened: Result<Raw, diesel::ConnectionError> = match database.kind() {
             #[cfg(feature = "postgres")]
-            Some(Kind::Postgres) => establish(&database.database).map(Conn::Postgres),
+            Some(Kind::Postgres) => establish(&database.database).map(|conn| Raw::Postgres {
+                conn,
+                pooler: database.pooler,
+            }),
             #[cfg(feature = "mysql")]
-            Some(Kind::Mysql) => establish(&database.database).map(Conn::Mysql),
+            Some(Kind::Mysql) => establish(&database.database).map(Raw::Mysql),
             #[cfg(feature = "sqlite")]
-            Some(Kind::Sqlite) => {
-                establish(&database.sqlite_path().unwrap_or_default()).map(Conn::Sqlite)
-            }
+            Some(Kind::Sqlite) => sqlite(&database.sqlite_path().unwrap_or_default()),
             _ => {
                 return Err(Failure::new(
                     USAGE,
@@ -161,49 +160,44 @@ impl Raw {
             }
         };
         // The driver's words may quote the URL, and with it the password.
-        let conn = opened.map_err(|_| {
+        opened.map_err(|_| {
             Failure::new(
                 ERROR,
                 "the database took one connection and refused the second",
                 "raise its limit of connections, or try again",
             )
-        })?;
-        let pooler = database.pooler;
-        let mut raw = Raw { conn, pooler };
-        #[cfg(feature = "sqlite")]
-        if raw.kind() == Kind::Sqlite {
-            let _ = raw.execute(SQLITE_WAITS);
-        }
-        Ok(raw)
+        })
     }
 
     /// Runs a statement that answers nothing; the error is what the database said.
     pub fn execute(&mut self, sql: &str) -> Result<(), String> {
         use diesel::connection::SimpleConnection;
-        let done = match &mut self.conn {
+        let done = match self {
             #[cfg(feature = "postgres")]
-            Conn::Postgres(conn) => conn.batch_execute(sql),
+            Raw::Postgres { conn, .. } => conn.batch_execute(sql),
             #[cfg(feature = "mysql")]
-            Conn::Mysql(conn) => conn.batch_execute(sql),
+            Raw::Mysql(conn) => conn.batch_execute(sql),
             #[cfg(feature = "sqlite")]
-            Conn::Sqlite(conn) => conn.batch_execute(sql),
+            Raw::Sqlite(conn) => conn.batch_execute(sql),
         };
         done.map_err(|error| error.to_string())
     }
 
     /// The column `value` of a query, which must be text.
     pub fn texts(&mut self, sql: &str) -> Result<Vec<String>, Failure> {
-        use diesel::{Connection, RunQueryDsl};
+        use diesel::RunQueryDsl;
         let query = diesel::sql_query(sql);
-        let words: Result<Vec<Word>, _> = match &mut self.conn {
+        let words: Result<Vec<Word>, _> = match self {
             #[cfg(feature = "postgres")]
-            Conn::Postgres(conn) if self.pooler => conn.transaction(|conn| query.load(conn)),
+            Raw::Postgres { conn, pooler: true } => {
+                diesel::Connection::transaction(conn, |conn| query.load(conn))
+            }
             #[cfg(feature = "postgres")]
-            Conn::Postgres(conn) => query.load(conn),
+            Raw::Postgres { conn, .. } => query.load(conn),
             #[cfg(feature = "mysql")]
-            Conn::Mysql(conn) => query.load(conn),
+            Raw::Mysql(conn) => query.load(conn),
             #[cfg(feature = "sqlite")]
-            Conn::Sqlite(conn) => query.load(conn),
+            Raw::Sqlite(conn) => query.load(conn),
         };
         let words = words.map_err(|error| {
             let what = format!("the database refused a question: {error}");
@@ -251,15 +245,24 @@ impl Raw {
     }
 
     pub fn kind(&self) -> Kind {
-        match self.conn {
+        match *self {
             #[cfg(feature = "postgres")]
-            Conn::Postgres(_) => Kind::Postgres,
+            Raw::Postgres { .. } => Kind::Postgres,
             #[cfg(feature = "mysql")]
-            Conn::Mysql(_) => Kind::Mysql,
+            Raw::Mysql(_) => Kind::Mysql,
             #[cfg(feature = "sqlite")]
-            Conn::Sqlite(_) => Kind::Sqlite,
+            Raw::Sqlite(_) => Kind::Sqlite,
         }
     }
+}
+
+#[cfg(feature = "sqlite")]
+fn sqlite(path: &str) -> Result<Raw, diesel::ConnectionError> {
+    use diesel::connection::SimpleConnection;
+    let mut conn: diesel::sqlite::SqliteConnection = establish(path)?;
+    conn.batch_execute(SQLITE_WAITS)
+        .map_err(diesel::ConnectionError::CouldntSetupConfiguration)?;
+    Ok(Raw::Sqlite(conn))
 }
 
 fn establish<C: diesel::Connection>(url: &str) -> Result<C, diesel::ConnectionError> {
