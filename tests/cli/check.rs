@@ -7,10 +7,7 @@ use serde_json::Value;
 use crate::database::{Database, Fresh};
 use crate::running::{json, leasehold, said};
 
-on_every_database![
-    nothing_is_found_where_all_is_well,
-    a_clock_that_is_off_is_found,
-];
+on_every_database![nothing_is_found_where_all_is_well];
 
 /// The findings of one kind: verdict, what was found, what to do.
 fn findings(url: &str, more: &[&str], name: &str) -> Vec<[String; 3]> {
@@ -46,33 +43,6 @@ fn nothing_is_found_where_all_is_well<C: Database>() {
     );
     let advised = found.iter().filter(|one| !one["advice"].is_null()).count();
     assert_eq!(advised, told.len(), "{seen:#}");
-}
-
-/// SQLite has the machine's clock, which is then off on both sides alike.
-fn a_clock_that_is_off_is_found<C: Database>() {
-    let fresh = Fresh::new::<C>();
-    let off = |by: &str| {
-        let mut command = Command::new("faketime");
-        command
-            .args(["-f", by, env!("CARGO_BIN_EXE_leasehold"), "check"])
-            .env("LEASEHOLD_DATABASE_URL", &fresh.url);
-        said(&mut command)
-    };
-    for (by, word) in [("+180s", "ahead of"), ("-180s", "behind")] {
-        let (code, text, err) = off(by);
-        assert_eq!(code, 0, "{text}{err}");
-        let line = text.lines().find(|line| line.contains("  clock"));
-        let line = line.expect("the clock is checked");
-        match fresh.url.starts_with("sqlite:") {
-            true => assert!(line.starts_with("good"), "{line}"),
-            false => assert!(
-                line.starts_with("warn")
-                    && line.contains(word)
-                    && (line.contains("3 min") || line.contains("2 min 59 s")),
-                "{line}"
-            ),
-        }
-    }
 }
 
 #[cfg(feature = "sqlite")]
@@ -177,6 +147,54 @@ mod of_postgres {
         );
         assert_eq!(finding(&url, &[], "privileges")[0], "good");
         server.exec_in(database, &format!("DROP OWNED BY {user}; DROP ROLE {user}"));
+    }
+
+    /// The database's clock is replaced by a function of the same name, which this one database finds first.
+    #[test]
+    fn a_clock_that_is_off_is_found() {
+        let server = Postgres::shared();
+        let fresh = Fresh::new::<diesel::pg::PgConnection>();
+        let database = fresh.url.rsplit_once('/').unwrap().1;
+        server.exec_in(
+            database,
+            &format!(
+                "CREATE SCHEMA wrong; GRANT USAGE ON SCHEMA wrong TO leasehold;
+                 ALTER DATABASE {database} SET search_path = wrong, pg_catalog, public"
+            ),
+        );
+        for (theirs, word) in [("-180", "ahead of"), ("+180", "behind")] {
+            server.exec_in(
+                database,
+                &format!(
+                    "CREATE OR REPLACE FUNCTION wrong.clock_timestamp() RETURNS timestamptz LANGUAGE sql
+                     AS $$ SELECT pg_catalog.clock_timestamp() + interval '{theirs} seconds' $$"
+                ),
+            );
+            let [verdict, found, advice] = finding(&fresh.url, &[], "clock");
+            assert_eq!(verdict, "warn");
+            // A question takes its time, on either side of three minutes.
+            let about = found.contains("3 min 0 s") || found.contains("2 min 59 s");
+            assert!(about && found.contains(word), "{found}");
+            assert!(advice.contains("set both clocks by NTP"), "{advice}");
+            assert_eq!(said(leasehold(&fresh.url).arg("check")).0, 0);
+        }
+    }
+
+    #[test]
+    fn who_may_not_create_the_tables_is_told_who_could() {
+        let server = Postgres::shared();
+        let fresh = Fresh::without_tables::<diesel::pg::PgConnection>();
+        let database = fresh.url.rsplit_once('/').unwrap().1;
+        let (user, password) = (format!("guest_{database}"), server.password());
+        server.exec(&format!("CREATE ROLE {user} LOGIN PASSWORD '{password}'"));
+        let url = fresh.url.replace("//leasehold:", &format!("//{user}:"));
+        for args in [["migrate"].as_slice(), &["run", "--ns", "x", "--", "true"]] {
+            let (code, _, err) = said(leasehold(&url).args(args));
+            assert_eq!(code, 3, "{err}");
+            assert!(err.contains("permission denied for schema"), "{err}");
+            assert!(err.contains("`leasehold migrate --print`"), "{err}");
+        }
+        server.exec(&format!("DROP ROLE {user}"));
     }
 
     #[test]

@@ -303,7 +303,7 @@ pub struct ManArgs {
 }
 
 /// Longer than anybody waits, and short enough to be added to any clock.
-const LONGEST_DURATION: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
+const LONGEST_DURATION: Duration = Duration::from_secs(36_525 * 24 * 60 * 60);
 
 fn duration(text: &str) -> Result<Duration, String> {
     let parsed = humantime::parse_duration(text)

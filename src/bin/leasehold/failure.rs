@@ -57,6 +57,9 @@ impl From<ElectionError> for Failure {
         // The library speaks to programmers; where it names a function, the user has an option or a command.
         let advice = match &error {
             ElectionError::Schema { .. } => "run `leasehold migrate` against this database",
+            ElectionError::Migration { .. } => {
+                "correct the cause, or let a user who may create tables apply what `leasehold migrate --print` prints"
+            }
             ElectionError::NoConnection { .. } => "try again, and check that the database runs",
             ElectionError::Connect { database, .. } if database.starts_with("sqlite:") => {
                 "check the path: it must name a file, in a directory that is there, and this user must be able to write both"
