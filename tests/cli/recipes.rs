@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use uuid::Uuid;
 
 use crate::database::{Database, Fresh};
-use crate::running::{Mark, PATIENCE, Running, leasehold, said};
+use crate::running::{Mark, PATIENCE, Running, leasehold, said, say_plainly};
 use crate::support::process::{self, Pid, Signal};
 use crate::support::{Directory, Proxy, wait_until};
 
@@ -317,7 +317,9 @@ fn judged_by_systemd(place: &Place, unit: &str) {
                 .collect();
             assert!(ours.is_empty(), "{text}");
         }
-        Err(error) => eprintln!("the unit was not judged by systemd-analyze: {error}"),
+        Err(error) => say_plainly(&format!(
+            "what systemd-analyze says of the unit: {error}. The unit itself was run."
+        )),
     }
 }
 
@@ -360,8 +362,8 @@ impl Container {
         let unshare = as_process_1();
         let is_process_1 = unshare.is_some();
         if !is_process_1 {
-            eprintln!(
-                "not run as process 1: unshare is not permitted here. Run as an ordinary process."
+            say_plainly(
+                "an entry point as process 1: `unshare --pid` is not permitted. It was run as another process.",
             );
         }
         let mut all: Vec<String> = unshare

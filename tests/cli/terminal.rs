@@ -135,6 +135,28 @@ fn ctrl_z_gives_the_shell_the_word_and_fg_takes_it_back() {
     assert_eq!(terminal.end().0.code(), Some(0));
 }
 
+/// Who reads the terminal from the background is stopped by the kernel, and gets it with `fg`.
+#[test]
+fn a_command_in_the_background_gets_the_terminal_with_fg() {
+    let fresh = Fresh::new::<Any>();
+    let inner = r#"echo ready $$; read line; echo "got $line"; exit 5"#;
+    let script = format!(
+        "set -m
+         leasehold run --ns x --expire 1h -- sh -c '{inner}' &
+         read go; fg >/dev/null; echo ended=$?"
+    );
+    let mut terminal = Pty::start(&shell(&fresh, &script));
+    let command = pid_shown(&mut terminal);
+    wait_until(PATIENCE, "it is stopped", || process::is_paused(command));
+    assert_ne!(terminal.foreground(), Some(command));
+    terminal.types("go\n");
+    wait_for_the_terminal(&terminal, command);
+    terminal.types("one\n");
+    terminal.shows("got one");
+    terminal.shows("ended=5");
+    assert_eq!(terminal.end().0.code(), Some(0));
+}
+
 /// Nobody could continue it: so the command goes on.
 #[test]
 fn ctrl_z_without_a_shell_changes_nothing() {
