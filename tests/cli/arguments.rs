@@ -227,7 +227,7 @@ fn a_file_that_is_no_database_is_told_as_what_it_is() {
 #[test]
 fn what_is_mistyped_is_a_usage_error() {
     let not_text = OsStr::from_bytes(b"\xff\xfe");
-    let cases: [&[&str]; 17] = [
+    let cases: [&[&str]; 18] = [
         &[],
         &["lead"],
         &["leader", "--nss", "x"],
@@ -266,6 +266,7 @@ fn what_is_mistyped_is_a_usage_error() {
         &["history", "--limit", "0"],
         &["status", "--interval", "5s"],
         &["leader", "--timeout", "0s"],
+        &["__warden", "77", "true"],
         &["completions", "tcsh"],
     ];
     for args in cases {

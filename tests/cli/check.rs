@@ -1,11 +1,9 @@
 //! `leasehold check`: what it finds, and what it says to do.
 
-use std::process::Command;
-
 use serde_json::Value;
 
 use crate::database::{Database, Fresh};
-use crate::running::{json, leasehold, said};
+use crate::running::{json, leasehold};
 
 on_every_database![nothing_is_found_where_all_is_well];
 
@@ -48,8 +46,10 @@ fn nothing_is_found_where_all_is_well<C: Database>() {
 #[cfg(feature = "sqlite")]
 mod of_sqlite {
     use std::os::unix::fs::FileExt;
+    use std::process::Command;
 
     use super::*;
+    use crate::running::said;
 
     type Any = diesel::sqlite::SqliteConnection;
 
@@ -118,6 +118,7 @@ mod of_mariadb {
 #[cfg(feature = "postgres")]
 mod of_postgres {
     use super::*;
+    use crate::running::said;
     use crate::support::{PgBouncer, Postgres};
 
     #[test]
