@@ -13,7 +13,7 @@ use rustix::termios::{Termios, Winsize, tcgetattr, tcgetpgrp, tcsetwinsize};
 
 use crate::running::{DEFAULT_SIGNALS, PATIENCE};
 use crate::support::becomes_true;
-use crate::support::process::Pid;
+use crate::support::process::{self, Pid};
 
 pub const CTRL_C: &str = "\x03";
 pub const CTRL_D: &str = "\x04";
@@ -85,6 +85,10 @@ impl Pty {
             reader,
             read: 0,
         }
+    }
+
+    pub fn pid(&self) -> Pid {
+        process::pid_of(&self.child)
     }
 
     pub fn types(&mut self, keys: &str) {

@@ -157,6 +157,25 @@ fn a_command_in_the_background_gets_the_terminal_with_fg() {
     assert_eq!(terminal.end().0.code(), Some(0));
 }
 
+/// As when its window is closed.
+#[test]
+fn a_terminal_that_goes_away_ends_the_command() {
+    let fresh = Fresh::new::<Any>();
+    let election = fresh.election();
+    let mark = Mark::new();
+    let inner = mark.script("SLEEP & echo ready $$; SLEEP");
+    let script = format!("set -m; leasehold run --ns x --expire 1h -- sh -c '{inner}'; true");
+    let mut terminal = Pty::start(&shell(&fresh, &script));
+    let command = pid_shown(&mut terminal);
+    wait_for_the_terminal(&terminal, command);
+    mark.becomes(2);
+    process::kill(terminal.pid());
+    mark.becomes(0);
+    wait_until(PATIENCE, "the row is free", || {
+        election.leader("x").unwrap().is_none()
+    });
+}
+
 /// Nobody could continue it: so the command goes on.
 #[test]
 fn ctrl_z_without_a_shell_changes_nothing() {
