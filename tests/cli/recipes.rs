@@ -106,7 +106,8 @@ fn the_introduction<C: Database>() {
         let mut running = Running::start(&mut shell(&fresh.url, &line));
         if line.contains("--watch") {
             assert!(running.line().starts_with("NAMESPACE"), "{line}");
-            running.signal(Signal::TERM);
+            process::send(program_of(&running), Signal::TERM);
+            running.end(PATIENCE);
             continue;
         }
         let first = running.line();
