@@ -27,7 +27,7 @@ missing_packages() {
     links libmariadb || links mysqlclient || echo libmariadb-dev
     links sqlite3 || echo libsqlite3-dev
     local tool
-    for tool in faketime strace pgbouncer; do
+    for tool in faketime strace pgbouncer jq; do
         has "$tool" || echo "$tool"
     done
     python3 -c 'import ensurepip, venv' 2>/dev/null || echo python3-venv

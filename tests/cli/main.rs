@@ -12,9 +12,13 @@ mod database;
 
 mod answers;
 mod arguments;
+mod check;
 mod leases;
 mod outage;
+mod pty;
+mod recipes;
 mod run;
 mod running;
 mod secrets;
 mod signals;
+mod terminal;

@@ -14,6 +14,7 @@ on_every_database![
     the_command_is_told_what_it_leads,
     a_second_candidate_runs_when_the_first_has_ended,
     one_try_and_no_more,
+    no_answer_is_no_answer,
     the_lease_is_held_for_as_long_as_asked,
     what_a_command_leaves_behind_is_ended,
 ];
@@ -118,6 +119,24 @@ fn one_try_and_no_more<C: Database>() {
     let (code, out, _) =
         said(leasehold(&fresh.url).args(["run", "--ns", "y", "--wait", "0s", "echo", "ran"]));
     assert_eq!((code, out.as_str()), (0, "ran\n"));
+}
+
+/// Nobody leads, but somebody keeps the row: that the command is not run is then no "no".
+fn no_answer_is_no_answer<C: Database>() {
+    let fresh = Fresh::new::<C>();
+    let election = fresh.election();
+    let before = uuid::Uuid::new_v4();
+    election.elect(before, "x").unwrap();
+    election.unregister_candidate(before, "x").unwrap();
+    let mut lock = fresh.connect::<C>();
+    lock.hold_row("x");
+    let mut command = leasehold(&fresh.url);
+    command.args([
+        "run", "-q", "--ns", "x", "--wait", "500ms", "--", "echo", "ran",
+    ]);
+    let (code, out, err) = said(&mut command);
+    assert_eq!((code, out.as_str()), (3, ""), "{err}");
+    assert!(err.contains("Not leader of \"x\""), "{err}");
 }
 
 fn the_lease_is_held_for_as_long_as_asked<C: Database>() {

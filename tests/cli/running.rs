@@ -1,7 +1,7 @@
 //! The program as a child of the test, and the processes that its command has become.
 
 use std::fs;
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::{Receiver, channel};
@@ -14,15 +14,24 @@ use crate::support::{becomes_true, wait_until};
 /// Longer than anything that is waited for should take, even on a slow machine.
 pub const PATIENCE: Duration = Duration::from_secs(30);
 
+/// Tests that run in the background of a script ignore some of these, and so would what they start.
+pub const DEFAULT_SIGNALS: &str = "--default-signal=HUP,INT,QUIT";
+
 /// The program, on this database.
 pub fn leasehold(url: &str) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_leasehold"));
+    let mut command = Command::new("env");
     command
+        .args([DEFAULT_SIGNALS, env!("CARGO_BIN_EXE_leasehold")])
         .env("LEASEHOLD_DATABASE_URL", url)
         .env_remove("LEASEHOLD_NS")
         .env_remove("LEASEHOLD_CANDIDATE")
         .stdin(Stdio::null());
     command
+}
+
+/// Says what this machine did not let a test do, past the test framework, which keeps what tests print to itself.
+pub fn say_plainly(text: &str) {
+    let _ = writeln!(std::io::stderr(), "NOT TESTED: {text}");
 }
 
 /// Runs to the end: exit code, stdout, stderr.
@@ -92,6 +101,10 @@ impl Running {
             .expect("a line of the command")
     }
 
+    pub fn has_ended(&mut self) -> bool {
+        self.child.try_wait().expect("our own child").is_some()
+    }
+
     /// How it ended, and what it said on stderr. Panics if it runs on.
     #[track_caller]
     pub fn end(&mut self, within: Duration) -> (ExitStatus, String) {
@@ -136,9 +149,18 @@ impl Mark {
 
     /// How many live processes carry it.
     pub fn alive(&self) -> usize {
+        self.pids().len()
+    }
+
+    /// One of them.
+    pub fn pid(&self) -> Option<Pid> {
+        self.pids().first().copied()
+    }
+
+    fn pids(&self) -> Vec<Pid> {
         let entries = fs::read_dir("/proc").expect("/proc").flatten();
         let pids = entries.filter_map(|entry| process::parse(entry.file_name().to_str()?));
-        pids.filter(|pid| self.is_on(*pid)).count()
+        pids.filter(|pid| self.is_on(*pid)).collect()
     }
 
     fn is_on(&self, pid: Pid) -> bool {

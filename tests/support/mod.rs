@@ -7,6 +7,7 @@
 
 pub mod child;
 pub mod mariadb;
+pub mod pgbouncer;
 pub mod postgres;
 pub mod process;
 pub mod proxy;
@@ -19,6 +20,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 pub use mariadb::MariaDb;
+pub use pgbouncer::PgBouncer;
 pub use postgres::Postgres;
 pub use proxy::Proxy;
 pub use server::Options;

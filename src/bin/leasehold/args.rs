@@ -25,8 +25,7 @@ Exit codes: 0 yes or done, 1 no (not leader, nobody leads, a conflict), 2 wrong 
 3 database or file error, 4 leadership lost. `run` passes on the code of its command.
 
 Try:  export LEASEHOLD_DATABASE_URL=sqlite:/tmp/try.db
-      leasehold run --ns try -- sleep 60 &
-      leasehold status";
+      leasehold run --ns try -- leasehold status";
 
 #[derive(Subcommand)]
 pub enum Command {
@@ -112,7 +111,7 @@ pub struct AnswerArgs {
     #[arg(long)]
     pub json: bool,
     /// Give up on a database that does not answer after so long
-    #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = duration)]
+    #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = some_time)]
     pub timeout: Duration,
 }
 
@@ -145,7 +144,7 @@ pub struct RunArgs {
     /// Exit with 4 when leadership is lost, instead of campaigning again
     #[arg(long)]
     pub once: bool,
-    /// Give up with exit code 1 if not leader after so long; 0s tries once
+    /// Give up with exit code 1 if somebody else still leads after so long; 0s tries once
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     pub wait: Option<Duration>,
     /// Keep the lease for at least so long from the election, also when CMD ends earlier
@@ -154,7 +153,7 @@ pub struct RunArgs {
     /// After TERM, INT, QUIT or HUP, give CMD so long before SIGKILL; by default it has as long as it leads
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     pub kill_after: Option<Duration>,
-    /// Say nothing but errors
+    /// Say nothing but errors; that somebody else leads is none
     #[arg(long, short)]
     pub quiet: bool,
     /// The command and its arguments
@@ -214,7 +213,7 @@ pub struct MigrateArgs {
     #[arg(long)]
     pub print: bool,
     /// Give up on a database that does not answer after so long
-    #[arg(long, value_name = "DURATION", default_value = "2m", value_parser = duration)]
+    #[arg(long, value_name = "DURATION", default_value = "2m", value_parser = some_time)]
     pub timeout: Duration,
 }
 
@@ -303,9 +302,23 @@ pub struct ManArgs {
     pub dir: Option<PathBuf>,
 }
 
+/// Longer than anybody waits, and short enough to be added to any clock.
+const LONGEST_DURATION: Duration = Duration::from_secs(36_525 * 24 * 60 * 60);
+
 fn duration(text: &str) -> Result<Duration, String> {
-    humantime::parse_duration(text)
-        .map_err(|error| format!("{error}; write it as 15s, 500ms or 2m"))
+    let parsed = humantime::parse_duration(text)
+        .map_err(|error| format!("{error}; write it as 15s, 500ms or 2m"))?;
+    match parsed <= LONGEST_DURATION {
+        true => Ok(parsed),
+        false => Err("that is more than a century; give less".to_owned()),
+    }
+}
+
+fn some_time(text: &str) -> Result<Duration, String> {
+    match duration(text)? {
+        Duration::ZERO => Err("nothing is done in no time; give more".to_owned()),
+        time => Ok(time),
+    }
 }
 
 /// A password in an argument is there for all to read, in `ps` and in the shell's history.

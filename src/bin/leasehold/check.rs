@@ -1,14 +1,17 @@
 //! `leasehold check`: what would disturb an election on this database, and what to do about each.
 
+#[path = "../../operation/filesystem.rs"]
+mod filesystem;
 mod findings;
+mod privileges;
 mod servers;
 
 use std::time::Duration;
 
 use serde_json::json;
 
-use crate::program::args::CheckArgs;
-use crate::program::database::{Kind, Raw, Tables, bounded};
+use crate::program::args::{CheckArgs, DatabaseArgs};
+use crate::program::database::{Kind, Raw, bounded};
 use crate::program::failure::{Failure, NO, YES};
 use crate::program::output::{BAD, GOOD, HEAD, WARN, print, print_json};
 use findings::{Finding, Verdict};
@@ -27,34 +30,42 @@ pub fn check(args: CheckArgs) -> Result<u8, Failure> {
 }
 
 fn look(args: &CheckArgs) -> Result<Vec<Finding>, Failure> {
-    // Tables that are missing are a finding; any other error here is the answer.
-    let schema = match args.database.open(Tables::MustExist, None) {
-        Ok(_) => Finding::good("schema", "the election tables are up to date"),
-        Err(failure) if failure.code == crate::program::failure::ERROR => {
-            match Raw::open(&args.database) {
-                Ok(_) if failure.to_string().contains("election tables") => {
-                    let what = "the election tables are missing or of an older version";
-                    Finding::bad(
-                        "schema",
-                        what,
-                        "run `leasehold migrate` against this database",
-                    )
-                }
-                _ => return Err(failure),
-            }
-        }
-        Err(failure) => return Err(failure),
+    // The way that is right behind a pooler is right everywhere; whether there is one is not known yet.
+    let careful = DatabaseArgs {
+        pooler: true,
+        ..args.database.clone()
     };
-    let mut raw = Raw::open(&args.database)?;
-    let mut findings = vec![schema, findings::clock(&mut raw)?];
-    let (database, expire) = (&args.database, args.expire);
+    let has_tables = careful.has_tables()?;
+    let pooler = servers::pooler(&careful)?;
+    let mut raw = Raw::open(&DatabaseArgs {
+        pooler: pooler.shared || args.database.pooler,
+        ..args.database.clone()
+    })?;
+    let mut findings = vec![schema(has_tables), findings::clock(&mut raw)?];
+    let expire = args.expire;
     findings.extend(match raw.kind() {
-        Kind::Postgres => servers::postgres(&mut raw, database, expire),
+        Kind::Postgres => servers::postgres(&mut raw, &args.database, &pooler, expire),
         Kind::Mysql => servers::mysql(&mut raw, expire),
-        Kind::Sqlite => servers::sqlite(&mut raw),
+        Kind::Sqlite => servers::sqlite(&mut raw, &args.database),
     });
+    let takes_writes = !findings.iter().any(Finding::is_a_replica);
+    if has_tables && takes_writes {
+        findings.push(privileges::privileges(&mut raw));
+    }
     findings.push(lease(expire, findings::round_trip(&mut raw)?));
     Ok(findings)
+}
+
+fn schema(has_tables: bool) -> Finding {
+    Finding::bad_unless(
+        has_tables,
+        "schema",
+        match has_tables {
+            true => "the election tables are up to date",
+            false => "the election tables are missing or of an older version",
+        },
+        "run `leasehold migrate` against this database",
+    )
 }
 
 /// Whether the lease leaves time for the beats it takes.

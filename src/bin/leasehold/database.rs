@@ -5,7 +5,7 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
-use leasehold::election::Election;
+use leasehold::election::{Election, ElectionBuilder, ElectionError};
 
 use crate::program::args::DatabaseArgs;
 use crate::program::failure::{ERROR, Failure, USAGE};
@@ -22,13 +22,27 @@ impl DatabaseArgs {
         if tables == Tables::MustExist {
             self.must_be_there()?;
         }
-        let mut builder = Election::builder(&self.database)
-            .migrate(tables == Tables::Create)
-            .prepared_statements(!self.pooler);
+        let mut builder = self.builder(tables);
         if let Some(expire) = expire {
             builder = builder.expire(expire);
         }
         Ok(builder.build()?)
+    }
+
+    /// Whether the tables are there and up to date.
+    pub fn has_tables(&self) -> Result<bool, Failure> {
+        self.must_be_there()?;
+        match self.builder(Tables::MustExist).build() {
+            Ok(_) => Ok(true),
+            Err(ElectionError::Schema { .. }) => Ok(false),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn builder(&self, tables: Tables) -> ElectionBuilder {
+        Election::builder(&self.database)
+            .migrate(tables == Tables::Create)
+            .prepared_statements(!self.pooler)
     }
 
     /// A question shall not create the file it is about.
@@ -43,10 +57,13 @@ impl DatabaseArgs {
         }
     }
 
-    /// The file that the library opens for this URL.
-    fn sqlite_path(&self) -> Option<String> {
+    /// The file that the library opens for this URL; none for what it refuses.
+    pub fn sqlite_path(&self) -> Option<String> {
         let path = self.database.strip_prefix("sqlite:")?;
         let path = path.strip_prefix("//").unwrap_or(path);
+        if path == ":memory:" || path.contains("mode=memory") || path.contains('?') {
+            return None;
+        }
         let special = path.starts_with("file:") || path.starts_with(':');
         Some(if special {
             format!("./{path}")
@@ -100,12 +117,20 @@ pub fn bounded<T: Send + 'static>(
 /// A plain connection, beside the library's.
 pub enum Raw {
     #[cfg(feature = "postgres")]
-    Postgres(diesel::pg::PgConnection),
+    Postgres {
+        conn: diesel::pg::PgConnection,
+        /// A pooler may give every statement another session, but not inside a transaction.
+        pooler: bool,
+    },
     #[cfg(feature = "mysql")]
     Mysql(diesel::mysql::MysqlConnection),
     #[cfg(feature = "sqlite")]
     Sqlite(diesel::sqlite::SqliteConnection),
 }
+
+/// How long a question waits for a writer of an SQLite file.
+#[cfg(feature = "sqlite")]
+const SQLITE_WAITS: &str = "PRAGMA busy_timeout = 5000";
 
 #[derive(diesel::QueryableByName)]
 struct Word {
@@ -118,13 +143,14 @@ impl Raw {
     pub fn open(database: &DatabaseArgs) -> Result<Raw, Failure> {
         let opened: Result<Raw, diesel::ConnectionError> = match database.kind() {
             #[cfg(feature = "postgres")]
-            Some(Kind::Postgres) => establish(&database.database).map(Raw::Postgres),
+            Some(Kind::Postgres) => establish(&database.database).map(|conn| Raw::Postgres {
+                conn,
+                pooler: database.pooler,
+            }),
             #[cfg(feature = "mysql")]
             Some(Kind::Mysql) => establish(&database.database).map(Raw::Mysql),
             #[cfg(feature = "sqlite")]
-            Some(Kind::Sqlite) => {
-                establish(&database.sqlite_path().unwrap_or_default()).map(Raw::Sqlite)
-            }
+            Some(Kind::Sqlite) => sqlite(&database.sqlite_path().unwrap_or_default()),
             _ => {
                 return Err(Failure::new(
                     USAGE,
@@ -143,13 +169,31 @@ impl Raw {
         })
     }
 
+    /// Runs a statement that answers nothing; the error is what the database said.
+    pub fn execute(&mut self, sql: &str) -> Result<(), String> {
+        use diesel::connection::SimpleConnection;
+        let done = match self {
+            #[cfg(feature = "postgres")]
+            Raw::Postgres { conn, .. } => conn.batch_execute(sql),
+            #[cfg(feature = "mysql")]
+            Raw::Mysql(conn) => conn.batch_execute(sql),
+            #[cfg(feature = "sqlite")]
+            Raw::Sqlite(conn) => conn.batch_execute(sql),
+        };
+        done.map_err(|error| error.to_string())
+    }
+
     /// The column `value` of a query, which must be text.
     pub fn texts(&mut self, sql: &str) -> Result<Vec<String>, Failure> {
         use diesel::RunQueryDsl;
         let query = diesel::sql_query(sql);
         let words: Result<Vec<Word>, _> = match self {
             #[cfg(feature = "postgres")]
-            Raw::Postgres(conn) => query.load(conn),
+            Raw::Postgres { conn, pooler: true } => {
+                diesel::Connection::transaction(conn, |conn| query.load(conn))
+            }
+            #[cfg(feature = "postgres")]
+            Raw::Postgres { conn, .. } => query.load(conn),
             #[cfg(feature = "mysql")]
             Raw::Mysql(conn) => query.load(conn),
             #[cfg(feature = "sqlite")]
@@ -203,13 +247,22 @@ impl Raw {
     pub fn kind(&self) -> Kind {
         match *self {
             #[cfg(feature = "postgres")]
-            Raw::Postgres(_) => Kind::Postgres,
+            Raw::Postgres { .. } => Kind::Postgres,
             #[cfg(feature = "mysql")]
             Raw::Mysql(_) => Kind::Mysql,
             #[cfg(feature = "sqlite")]
             Raw::Sqlite(_) => Kind::Sqlite,
         }
     }
+}
+
+#[cfg(feature = "sqlite")]
+fn sqlite(path: &str) -> Result<Raw, diesel::ConnectionError> {
+    use diesel::connection::SimpleConnection;
+    let mut conn: diesel::sqlite::SqliteConnection = establish(path)?;
+    conn.batch_execute(SQLITE_WAITS)
+        .map_err(diesel::ConnectionError::CouldntSetupConfiguration)?;
+    Ok(Raw::Sqlite(conn))
 }
 
 fn establish<C: diesel::Connection>(url: &str) -> Result<C, diesel::ConnectionError> {

@@ -57,11 +57,17 @@ impl From<ElectionError> for Failure {
         // The library speaks to programmers; where it names a function, the user has an option or a command.
         let advice = match &error {
             ElectionError::Schema { .. } => "run `leasehold migrate` against this database",
+            ElectionError::Migration { .. } => {
+                "correct the cause, or let a user who may create tables apply what `leasehold migrate --print` prints"
+            }
             ElectionError::NoConnection { .. } => "try again, and check that the database runs",
+            ElectionError::Connect { database, .. } if database.starts_with("sqlite:") => {
+                "check the path: it must name a file, in a directory that is there, and this user must be able to write both"
+            }
             _ if advice.contains("prepared_statements(false)") => {
                 "there is a transaction pooler in between: give --pooler"
             }
-            _ => advice,
+            _ => by_its_words(what).unwrap_or(advice),
         };
         Failure::new(code, what, advice)
     }
@@ -98,6 +104,18 @@ impl From<OperationLeaseError> for Failure {
     }
 }
 
+/// What to do about what only the words of the driver tell.
+fn by_its_words(what: &str) -> Option<&'static str> {
+    if what.contains("file is not a database") {
+        return Some("give the path of an SQLite database, or of a file that is not there yet");
+    }
+    if what.contains("readonly database") {
+        return Some("let this user write the file and the directory that it is in");
+    }
+    let refused = what.contains("permission denied for") || what.contains("command denied to user");
+    refused.then_some("grant it to this user; `leasehold check` lists what an election needs")
+}
+
 /// A message of the form "what happened; what to do", cut at the semicolon. Quoted text is not looked into.
 fn halves(text: &str) -> (&str, &str) {
     let mut quoted = false;
@@ -121,7 +139,8 @@ fn sentence(text: &str) -> String {
         .map(str::trim)
         .filter(|line| !line.is_empty())
         .collect();
-    let text = lines.join(", ");
+    // What was typed or stored may hold what a terminal would obey.
+    let text = lines.join(", ").replace(char::is_control, "\u{fffd}");
     let mut letters = text.chars();
     let first = letters.next().map(|first| first.to_uppercase().to_string());
     let end = if text.ends_with(['.', '!', '?']) {

@@ -1,6 +1,6 @@
 //! `leasehold lease`: owner leases of operations, with JSON in and out.
 
-use std::io::Read;
+use std::io::{ErrorKind, Read};
 use std::time::Duration;
 
 use chrono::{DateTime, TimeDelta, Utc};
@@ -37,8 +37,14 @@ pub fn lease(command: LeaseCommand) -> Result<u8, Failure> {
 }
 
 fn inspect(args: &ScopeArgs) -> Result<u8, Failure> {
-    let (leases, now) = open(&args.root)?;
-    let seen = leases.inspect(&parsed(&args.scope)?, &parsed(&args.operation)?, now)?;
+    let (scope, operation) = (parsed(&args.scope)?, parsed(&args.operation)?);
+    let seen = match nothing_is_there(&args.root) {
+        true => OperationLeaseObservation::Absent,
+        false => {
+            let (leases, now) = open(&args.root)?;
+            leases.inspect(&scope, &operation, now)?
+        }
+    };
     let word = match &seen {
         OperationLeaseObservation::Absent => "absent",
         OperationLeaseObservation::Active { .. } => "active",
@@ -46,6 +52,13 @@ fn inspect(args: &ScopeArgs) -> Result<u8, Failure> {
     };
     print_json(&json!({ "observation": word, "current": seen.current() }))?;
     Ok(YES)
+}
+
+/// Whether no lease was ever taken under this root. The library would make the directory to look into it; a question shall not.
+fn nothing_is_there(args: &RootArgs) -> bool {
+    let lock = OperationLeaseStorage::new(&args.root).lock_path();
+    let looked = lock.parent().map(std::fs::symlink_metadata);
+    looked.is_some_and(|looked| looked.is_err_and(|error| error.kind() == ErrorKind::NotFound))
 }
 
 fn acquire(args: &ScopeArgs, owner: Option<String>, lease: Duration) -> Result<u8, Failure> {

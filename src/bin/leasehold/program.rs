@@ -8,11 +8,13 @@ mod docs;
 mod failure;
 mod history;
 mod lease;
+mod limits;
 mod migrate;
 mod output;
 mod run;
 mod status;
 mod svg;
+mod usage;
 mod watch;
 
 use std::ffi::OsString;
@@ -21,7 +23,7 @@ use std::process::ExitCode;
 use clap::{CommandFactory, FromArgMatches};
 
 use args::{Cli, Command};
-use failure::{Failure, USAGE, censor_arguments};
+use failure::Failure;
 
 pub fn main() -> ExitCode {
     let arguments: Vec<OsString> = std::env::args_os().collect();
@@ -33,27 +35,17 @@ pub fn main() -> ExitCode {
         .and_then(|matches| Ok((Cli::from_arg_matches(&matches)?, matches)));
     let (cli, matches) = match parsed {
         Ok(parsed) => parsed,
-        Err(error) => return usage(&error, &arguments),
+        Err(error) => return usage::report(&error, &arguments),
     };
     args::warn_of_password(&matches);
-    match dispatch(cli.command) {
+    let command = cli.command;
+    match command.within_limits().and_then(|()| dispatch(command)) {
         Ok(code) => ExitCode::from(code),
         Err(failure) => {
             failure.report();
             ExitCode::from(failure.code)
         }
     }
-}
-
-/// Help and version go to stdout and are no failure. What was mistyped is shown, but no password in it.
-fn usage(error: &clap::Error, arguments: &[OsString]) -> ExitCode {
-    if !error.use_stderr() {
-        let _ = error.print();
-        return ExitCode::SUCCESS;
-    }
-    let text = censor_arguments(&error.render().ansi().to_string(), arguments);
-    output::say(text.trim_end());
-    ExitCode::from(USAGE)
 }
 
 fn dispatch(command: Command) -> Result<u8, Failure> {

@@ -17,6 +17,8 @@ pub enum Verdict {
     Bad,
 }
 
+pub const PRIMARY: &str = "primary";
+
 pub struct Finding {
     pub name: &'static str,
     pub verdict: Verdict,
@@ -49,6 +51,11 @@ impl Finding {
 
     pub fn bad(name: &'static str, what: impl Into<String>, advice: impl Into<String>) -> Finding {
         Finding::new(name, Verdict::Bad, what, advice)
+    }
+
+    /// Whether it is that the server takes no writes.
+    pub fn is_a_replica(&self) -> bool {
+        self.name == PRIMARY && self.verdict == Verdict::Bad
     }
 
     /// Good if it `holds`, else a warning with that advice.

@@ -1,15 +1,23 @@
 //! The checks that differ from database to database.
 
+use std::collections::HashSet;
 use std::time::Duration;
 
-use super::findings::Finding;
+use super::filesystem;
+use super::findings::{Finding, PRIMARY};
 use crate::program::args::DatabaseArgs;
-use crate::program::database::Raw;
+use crate::program::database::{Kind, Raw};
+use crate::program::failure::Failure;
 use crate::program::output::human;
 
 const UTC_WHATEVER: &str = "every instant is stored in UTC, whatever this says";
 
-pub fn postgres(raw: &mut Raw, database: &DatabaseArgs, expire: Duration) -> Vec<Finding> {
+pub fn postgres(
+    raw: &mut Raw,
+    database: &DatabaseArgs,
+    pooler: &Pooler,
+    expire: Duration,
+) -> Vec<Finding> {
     let mut findings = Vec::new();
     let version = setting(raw, "server_version");
     findings.push(Finding::good("server", format!("PostgreSQL {version}")));
@@ -22,13 +30,16 @@ pub fn postgres(raw: &mut Raw, database: &DatabaseArgs, expire: Duration) -> Vec
     ));
     let isolation = setting(raw, "default_transaction_isolation");
     findings.push(Finding::good("isolation", isolation_text(&isolation)));
-    findings.push(pooler(raw, database));
-    for (name, at_least) in [
-        ("statement_timeout", expire / 4),
+    findings.push(pooler.finding(database.pooler));
+    let mut limits = vec![
         ("idle_session_timeout", expire),
-        ("idle_in_transaction_session_timeout", Duration::ZERO),
-        ("lock_timeout", Duration::ZERO),
-    ] {
+        ("transaction_timeout", expire / 4),
+    ];
+    if database.pooler || pooler.shared {
+        // Elsewhere an election sets its own.
+        limits.push(("statement_timeout", expire / 4));
+    }
+    for (name, at_least) in limits {
         let sql = format!("SELECT setting AS value FROM pg_settings WHERE name = '{name}'");
         if let Some(millis) = raw.text(&sql).and_then(|text| text.parse().ok()) {
             findings.push(timeout(name, Duration::from_millis(millis), at_least));
@@ -41,6 +52,7 @@ pub fn postgres(raw: &mut Raw, database: &DatabaseArgs, expire: Duration) -> Vec
         safe,
         "fsync, synchronous_commit and full_page_writes",
     ));
+    findings.extend(network(&database.database, expire));
     findings
 }
 
@@ -67,13 +79,14 @@ pub fn mysql(raw: &mut Raw, expire: Duration) -> Vec<Finding> {
         isolation_text(&isolation.unwrap_or_default()),
     ));
     findings.push(engine(raw));
-    for (name, at_least) in [
-        ("wait_timeout", expire),
-        ("innodb_lock_wait_timeout", Duration::ZERO),
-    ] {
-        if let Ok(seconds) = variable(raw, name).parse() {
-            findings.push(timeout(name, Duration::from_secs(seconds), at_least));
-        }
+    // The other limits are set by an election for its own sessions.
+    if let Ok(seconds) = variable(raw, "wait_timeout").parse() {
+        let limit = Duration::from_secs(seconds);
+        findings.push(timeout("wait_timeout", limit, expire));
+    }
+    if let Ok(millis) = variable(raw, "max_execution_time").parse() {
+        let limit = Duration::from_millis(millis);
+        findings.push(timeout("max_execution_time", limit, expire / 4));
     }
     let flush = variable(raw, "innodb_flush_log_at_trx_commit");
     findings.push(durability(
@@ -83,7 +96,7 @@ pub fn mysql(raw: &mut Raw, expire: Duration) -> Vec<Finding> {
     findings
 }
 
-pub fn sqlite(raw: &mut Raw) -> Vec<Finding> {
+pub fn sqlite(raw: &mut Raw, database: &DatabaseArgs) -> Vec<Finding> {
     let version = raw
         .text("SELECT sqlite_version() AS value")
         .unwrap_or_default();
@@ -92,11 +105,12 @@ pub fn sqlite(raw: &mut Raw) -> Vec<Finding> {
         .unwrap_or_default();
     let intact =
         raw.text("SELECT CAST(integrity_check AS TEXT) AS value FROM pragma_integrity_check");
-    let file = "a file serves the processes of one machine; on a network file system it serves none safely";
+    let file = "a file serves the processes of one machine";
     vec![
         Finding::good("server", format!("SQLite {version}; {file}")),
         Finding::good("time zone", format!("SQLite has none; {UTC_WHATEVER}")),
         Finding::good("isolation", "SQLite writes one transaction at a time"),
+        disk(&database.sqlite_path().unwrap_or_default()),
         Finding::warn_unless(
             mode == "wal",
             "journal",
@@ -128,7 +142,7 @@ fn variable(raw: &mut Raw, name: &str) -> String {
 fn primary(holds: bool) -> Finding {
     Finding::bad_unless(
         holds,
-        "primary",
+        PRIMARY,
         match holds {
             true => "this server takes writes",
             false => "this server takes no writes: it is a replica, or set read-only",
@@ -144,30 +158,104 @@ fn isolation_text(level: &str) -> String {
     )
 }
 
-/// While one connection is open and idle, another that gets the same server session proves a pooler that hands sessions out by
-/// the transaction.
-fn pooler(raw: &mut Raw, database: &DatabaseArgs) -> Finding {
-    let backend = "SELECT CAST(pg_backend_pid() AS text) AS value";
-    let first = raw.text(backend);
-    let second = Raw::open(database)
-        .ok()
-        .and_then(|mut other| other.text(backend));
-    let shared = match (&first, &second) {
-        (Some(first), Some(second)) => first == second,
-        // An extended query that fails here is what such a pooler does, too.
-        _ => true,
-    };
-    if !shared {
-        return Finding::good("pooler", "each connection has a server session of its own");
+/// Whether a pooler that hands server sessions out by the transaction is in between.
+pub struct Pooler {
+    pub shared: bool,
+}
+
+/// Two connections are open at once. That both get the same server session, or one of them several, proves it. One look may
+/// miss it while others use the pooler, too.
+pub fn pooler(careful: &DatabaseArgs) -> Result<Pooler, Failure> {
+    if careful.kind() != Some(Kind::Postgres) {
+        return Ok(Pooler { shared: false });
     }
-    let what = "a pooler shares server sessions between connections (PgBouncer in transaction mode, or alike)";
-    match database.pooler {
-        true => Finding::good("pooler", format!("{what}; --pooler is given")),
-        false => Finding::bad(
-            "pooler",
-            what,
-            "give --pooler, in code prepared_statements(false); or connect to the server itself",
+    let (mut one, mut other) = (Raw::open(careful)?, Raw::open(careful)?);
+    let (mut of_one, mut of_other) = (HashSet::new(), HashSet::new());
+    for _ in 0..5 {
+        of_one.insert(session(&mut one)?);
+        of_other.insert(session(&mut other)?);
+    }
+    let shared = of_one.len() > 1 || of_other.len() > 1 || of_one == of_other;
+    Ok(Pooler { shared })
+}
+
+fn session(raw: &mut Raw) -> Result<Option<String>, Failure> {
+    let mut pids = raw.texts("SELECT CAST(pg_backend_pid() AS text) AS value")?;
+    Ok(pids.pop())
+}
+
+impl Pooler {
+    fn finding(&self, told: bool) -> Finding {
+        if !self.shared {
+            return Finding::good("pooler", "each connection has a server session of its own");
+        }
+        let what = "a pooler shares server sessions between connections (PgBouncer in transaction mode, or alike)";
+        match told {
+            true => Finding::good("pooler", format!("{what}; --pooler is given")),
+            false => Finding::bad(
+                "pooler",
+                what,
+                "give --pooler, in code prepared_statements(false); or connect to the server itself",
+            ),
+        }
+    }
+}
+
+/// What the URL itself says of a network that swallows everything. Where it is silent, an election sets what it needs.
+fn network(url: &str, expire: Duration) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    if parameter(url, "keepalives") == Some("0") {
+        findings.push(Finding::warn(
+            "network",
+            "the URL turns TCP keepalives off: a call may wait for a dark network without end",
+            "take keepalives=0 out of the URL",
+        ));
+    }
+    let limit = parameter(url, "tcp_user_timeout").and_then(|millis| millis.parse().ok());
+    if let Some(limit) = limit.map(Duration::from_millis)
+        && (limit.is_zero() || limit > expire)
+    {
+        let shown = match limit.is_zero() {
+            true => "the system's default, minutes".to_owned(),
+            false => human(limit),
+        };
+        findings.push(Finding::warn(
+            "network",
+            format!(
+                "by tcp_user_timeout in the URL a call may wait for a dark network for {shown}"
+            ),
+            "take it out of the URL: an election then uses a quarter of the lease",
+        ));
+    }
+    findings
+}
+
+fn parameter<'a>(url: &'a str, name: &str) -> Option<&'a str> {
+    let (_, parameters) = url.split_once('?')?;
+    let mut pairs = parameters
+        .split('&')
+        .filter_map(|pair| pair.split_once('='));
+    pairs
+        .find(|(given, _)| *given == name)
+        .map(|(_, value)| value)
+}
+
+/// The file is judged by the directory that it is in: SQLite keeps two more beside it.
+fn disk(path: &str) -> Finding {
+    let directory = std::path::Path::new(path).parent();
+    let directory = directory.filter(|parent| !parent.as_os_str().is_empty());
+    let opened = std::fs::File::open(directory.unwrap_or(".".as_ref()));
+    match opened.map(|directory| filesystem::doubtful(&directory)) {
+        Ok(Ok(Some(name))) => Finding::bad(
+            "disk",
+            format!(
+                "the file is on {name}, where its locks may not exclude other machines, nor even other processes"
+            ),
+            "move it to a local disk; for several machines use PostgreSQL or MySQL",
         ),
+        Ok(Ok(None)) => Finding::good("disk", "the file is on a local disk"),
+        // Nothing is known, so nothing is claimed.
+        _ => Finding::good("disk", "the directory of the file cannot be looked at"),
     }
 }
 

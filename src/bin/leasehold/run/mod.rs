@@ -20,7 +20,7 @@ use uuid::Uuid;
 
 use crate::program::args::RunArgs;
 use crate::program::database::Tables;
-use crate::program::failure::{ERROR, Failure, LOST, NO, USAGE};
+use crate::program::failure::{ERROR, Failure, LOST, NO};
 use crate::program::output::human;
 use link::{Outcome, Report};
 use talk::Talk;
@@ -32,8 +32,6 @@ use wait::Waited;
 const CONNECT_WITHIN: Duration = Duration::from_secs(30);
 /// How long the release may take: a dark network must not hold up the end of the program.
 const LEAVE_WITHIN: Duration = Duration::from_secs(2);
-/// The shortest lease in which a command can be ended in good order.
-const SHORTEST_LEASE: Duration = Duration::from_secs(1);
 
 /// Whatever can happen, in one queue.
 enum News {
@@ -60,13 +58,6 @@ pub struct Run {
 }
 
 pub fn run(args: RunArgs) -> Result<u8, Failure> {
-    if args.expire < SHORTEST_LEASE {
-        let what = format!(
-            "a lease of {:?} leaves no time to end a command",
-            args.expire
-        );
-        return Err(Failure::new(USAGE, what, "give --expire 1s or more"));
-    }
     let signals = signals::block()
         .map_err(|error| Failure::new(ERROR, format!("signals cannot be blocked: {error}"), ""))?;
     descent::become_subreaper();
@@ -124,13 +115,11 @@ impl Run {
             let tenure = match self.wait(election, guard)? {
                 Waited::Leads(tenure) => tenure,
                 Waited::ToldToEnd => return Ok(self.ended_early("before it led")),
-                Waited::TooLong(why) => {
-                    let what = format!(
-                        "not leader of {:?} within {}: {why}",
-                        self.args.ns,
-                        human(self.args.wait.unwrap_or_default())
-                    );
-                    return Err(Failure::new(NO, what, "the command was not run"));
+                Waited::Another(leads) => return self.not_elected(&leads),
+                Waited::NoAnswer(why) => {
+                    let what = format!("not leader of {:?}: {why}", self.args.ns);
+                    let advice = "check that the database runs; the command was not run";
+                    return Err(Failure::new(ERROR, what, advice));
                 }
                 Waited::Over => return Ok(LOST),
             };
@@ -155,6 +144,24 @@ impl Run {
                 return Ok(LOST);
             }
         }
+    }
+
+    /// The answer "no" to `--wait`, which is no error: cron would mail it from every machine but one.
+    fn not_elected(&mut self, leads: &str) -> Result<u8, Failure> {
+        if self.args.quiet {
+            return Ok(NO);
+        }
+        let what = match self.args.wait {
+            Some(wait) if !wait.is_zero() => {
+                format!(
+                    "not leader of {:?} within {}: {leads}",
+                    self.args.ns,
+                    human(wait)
+                )
+            }
+            _ => format!("not leader of {:?}: {leads}", self.args.ns),
+        };
+        Err(Failure::new(NO, what, "the command was not run"))
     }
 
     /// Connects, unless told to end meanwhile.

@@ -1,9 +1,10 @@
 //! Signals arrive as messages: they are blocked in every thread, and one thread waits for them.
 //!
-//! No handler is installed. A signal that was ignored when the program started (`nohup`) stays ignored, here and in the command;
-//! and as process 1, which the kernel spares all signals without a handler, blocked ones arrive all the same.
+//! No handler is installed. A signal that was ignored when the program started (`nohup`) stays ignored, here and in the command:
+//! it is not blocked, for the kernel keeps a blocked signal even for who ignores it. And as process 1, which the kernel spares all
+//! signals without a handler, blocked ones arrive all the same.
 
-use nix::sys::signal::{SigSet, Signal};
+use nix::sys::signal::{SigHandler, SigSet, Signal};
 
 /// Those that ask the command to end. They go to its whole group.
 pub const ENDING: [Signal; 4] = [
@@ -30,11 +31,37 @@ pub fn is_for_the_group(signal: i32) -> bool {
 
 /// Blocks them, and gives those to listen for. To be called before any other thread is started, which then blocks the same.
 pub fn block() -> Result<SigSet, nix::Error> {
-    let blocked = blocked();
-    blocked.thread_block()?;
-    let mut heard = blocked;
+    hear_of_children()?;
+    let ignored = ignored();
+    let mut heard = SigSet::empty();
+    for signal in blocked().iter().filter(|signal| !is_in(ignored, *signal)) {
+        heard.add(signal);
+    }
+    heard.thread_block()?;
     heard.remove(Signal::SIGTTOU);
     Ok(heard)
+}
+
+/// Who ignores SIGCHLD is not told how a child has ended. A parent that did so has passed it on to this process.
+#[allow(unsafe_code)]
+fn hear_of_children() -> Result<(), nix::Error> {
+    // SAFETY: no handler is installed, so that no code of ours can run at a bad moment.
+    unsafe { nix::sys::signal::signal(Signal::SIGCHLD, SigHandler::SigDfl) }.map(drop)
+}
+
+/// The signals that this process ignores, one bit for each. Where there is no /proc none is known.
+fn ignored() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask = status
+        .lines()
+        .find_map(|line| line.strip_prefix("SigIgn:"))
+        .map(str::trim);
+    mask.and_then(|mask| u64::from_str_radix(mask, 16).ok())
+        .unwrap_or_default()
+}
+
+fn is_in(mask: u64, signal: Signal) -> bool {
+    mask >> (signal as u32 - 1) & 1 == 1
 }
 
 /// What a command must not inherit: it would not hear that it shall end.

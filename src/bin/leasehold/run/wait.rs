@@ -5,7 +5,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use leasehold::election::{Election, Event, Leader, LeaderGuard, Tenure};
-use uuid::Uuid;
 
 use super::{News, Run, clock};
 use crate::program::failure::Failure;
@@ -17,8 +16,10 @@ const ONE_TRY: Duration = Duration::from_secs(10);
 pub enum Waited {
     Leads(Tenure),
     ToldToEnd,
-    /// Not within `--wait`: what stood in the way.
-    TooLong(String),
+    /// Not within `--wait`: who leads instead.
+    Another(String),
+    /// Not within `--wait`: what the database said, if anything.
+    NoAnswer(String),
     /// The guard campaigns no more.
     Over,
 }
@@ -27,19 +28,22 @@ impl Run {
     pub fn wait(&mut self, election: &Election, guard: &LeaderGuard) -> Result<Waited, Failure> {
         let _looking = self.look_at_the_leader(election);
         let mut obstacle = "the database has not answered".to_owned();
-        let mut seen: Option<(Uuid, i64)> = None;
+        let mut someone_leads = false;
         loop {
             if let Some(tenure) = guard.tenure() {
                 return Ok(Waited::Leads(tenure));
             }
-            if self.waited_too_long(seen.is_some()) {
-                return Ok(Waited::TooLong(obstacle));
+            if self.waited_too_long(someone_leads) {
+                return Ok(match someone_leads {
+                    true => Waited::Another(obstacle),
+                    false => Waited::NoAnswer(obstacle),
+                });
             }
             match self.news.recv_timeout(self.timing.poll) {
                 Ok(News::Signal(signal)) if self.ends(signal) => return Ok(Waited::ToldToEnd),
                 Ok(News::Guard(Event::LeaderChanged { leader, term })) => {
                     obstacle = format!("{leader} leads under term {term}");
-                    seen = Some((leader, term.get()));
+                    someone_leads = true;
                     if !self.talk.shows_progress() {
                         self.talk.note(&format!("following {leader}, term {term}"));
                     }

@@ -47,10 +47,25 @@ pub fn entered(arguments: &[OsString]) -> Option<ExitCode> {
     if entry != ENTRY {
         return None;
     }
-    let socket: RawFd = socket.to_str()?.parse().ok().filter(|fd| *fd > 2)?;
+    let socket: RawFd = socket.to_str()?.parse().ok()?;
+    if socket <= 2 || !is_a_socket(socket) {
+        return None;
+    }
     let mut command = Command::new(command);
     command.args(rest);
     Some(play(adopt(socket), command))
+}
+
+/// Whether `run` can have left it: somebody may have typed the number. Where there is no /proc it is believed.
+fn is_a_socket(fd: RawFd) -> bool {
+    let open = std::path::Path::new("/proc/self/fd");
+    match std::fs::read_link(open.join(fd.to_string())) {
+        Ok(target) => target
+            .as_os_str()
+            .as_encoded_bytes()
+            .starts_with(b"socket:"),
+        Err(_) => !open.exists(),
+    }
 }
 
 /// Makes the socket that `run` left open for this process ours alone.
