@@ -189,3 +189,32 @@ fn the_printed_sql_makes_the_tables<C: Database>() {
     assert_eq!(said(leasehold(&fresh.url).arg("leader")).0, 1);
     assert_eq!(said(leasehold(&fresh.url).arg("migrate")).0, 0);
 }
+
+/// Also when there is nothing to write, since the database is gone too.
+#[cfg(feature = "sqlite")]
+#[test]
+fn a_watched_status_ends_when_nobody_reads_it() {
+    use std::io::{BufRead, BufReader};
+    use std::process::Stdio;
+
+    let fresh = Fresh::new::<diesel::sqlite::SqliteConnection>();
+    let mut command = leasehold(&fresh.url);
+    command.args(["status", "--watch", "--json", "--interval", "100ms"]);
+    let mut watch = command
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(watch.stdout.take().unwrap()).lines();
+    lines.next().expect("a look").unwrap();
+    fresh
+        .connect::<diesel::sqlite::SqliteConnection>()
+        .run("DROP TABLE gemstone_election_leader");
+    drop(lines);
+    let mut status = None;
+    crate::support::wait_until(std::time::Duration::from_secs(30), "it ends", || {
+        status = watch.try_wait().unwrap();
+        status.is_some()
+    });
+    assert!(status.unwrap().success());
+}

@@ -41,6 +41,21 @@ pub fn say(text: &str) {
     let _ = writeln!(stderr, "{text}").and_then(|()| stderr.flush());
 }
 
+/// Whether nobody reads stdout any more, which else only shows when there is something to write.
+pub fn reader_is_gone() -> bool {
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+    let stdout = std::io::stdout();
+    let mut asked = [PollFd::new(&stdout, PollFlags::empty())];
+    let at_once = Timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    poll(&mut asked, Some(&at_once)).is_ok()
+        && asked[0]
+            .revents()
+            .intersects(PollFlags::ERR | PollFlags::HUP | PollFlags::NVAL)
+}
+
 pub fn stdout_is_terminal() -> bool {
     std::io::stdout().is_terminal()
 }

@@ -13,7 +13,7 @@ const SHORTEST: Duration = Duration::from_millis(100);
 
 type Look = Result<Snapshot, Failure>;
 
-/// Never returns but by an error of the first look, or of the output. Ctrl-C ends it.
+/// Ends by an error of the first look or of the output, when nobody reads it any more, and by Ctrl-C.
 pub fn watch(args: StatusArgs) -> Result<u8, Failure> {
     let interval = args.interval.max(SHORTEST);
     let (timeout, json) = (args.answer.timeout, args.answer.json);
@@ -22,7 +22,7 @@ pub fn watch(args: StatusArgs) -> Result<u8, Failure> {
     let mut last = looks.next(timeout).ok_or_else(|| silent(timeout))??;
     let mut trouble = None;
     let mut fresh = true;
-    loop {
+    while !output::reader_is_gone() {
         if output::stdout_is_terminal() && !json {
             screen.draw(&last.lines(), trouble.as_ref(), interval)?;
         } else if fresh {
@@ -39,6 +39,7 @@ pub fn watch(args: StatusArgs) -> Result<u8, Failure> {
             None => (trouble, fresh) = (Some(silent(timeout).to_string()), false),
         }
     }
+    Ok(0)
 }
 
 fn report_once(before: &Option<String>, failure: &Failure) {
