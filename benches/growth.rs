@@ -27,7 +27,12 @@ fn main() {
         let election = database.election(size);
         let ids: Vec<Uuid> = (0..size).map(|_| Uuid::new_v4()).collect();
         election.elect(ids[0], "x").unwrap();
-        let point = Point(size, size, "elect");
+        let point = Point {
+            growth: "candidates",
+            size,
+            clients: size,
+            call: "elect",
+        };
         lines.push(point.measure(&mut group, |client| {
             election.elect(ids[client], "x").unwrap();
         }));
@@ -47,7 +52,12 @@ fn main() {
         led = size;
         database.exec("ANALYZE");
         let turn = std::sync::atomic::AtomicUsize::new(0);
-        let point = Point(size, 1, "elect");
+        let point = Point {
+            growth: "namespaces",
+            size,
+            clients: 1,
+            call: "elect",
+        };
         lines.push(point.measure(&mut group, |_| {
             let turn = turn.fetch_add(7919, std::sync::atomic::Ordering::Relaxed);
             let ns = format!("ns-{}", turn % size);
@@ -62,7 +72,7 @@ fn main() {
         let database = Kind::Postgres.fresh();
         let mut rows = 0;
         for size in sizes(&[10, 100, 1_000, 10_000, 100_000, 1_000_000], 100) {
-            // Half of them in the namespace, half elsewhere.
+            // In two large namespaces; the caller stands alone in a third.
             database.fill("x", (size - rows) / 2);
             database.fill("elsewhere", (size - rows) / 2);
             rows = size;
@@ -76,23 +86,32 @@ fn main() {
     }
 }
 
-/// The size, the clients, and what they call.
-struct Point(usize, usize, &'static str);
+struct Point {
+    growth: &'static str,
+    size: usize,
+    clients: usize,
+    call: &'static str,
+}
 
 fn in_a_crowd(database: &Database, call: &'static str, size: usize) -> Point {
     database.exec("VACUUM ANALYZE gemstone_election_candidate");
-    Point(size, 1, call)
+    Point {
+        growth: "rows",
+        size,
+        clients: 1,
+        call,
+    }
 }
 
 impl Point {
     fn measure_in(&self, group: &mut BenchmarkGroup<'_, WallTime>, database: &Database) -> String {
         let election = database.election(1);
         let me = Uuid::new_v4();
-        let ns = format!("mine-{}", self.0);
+        let ns = format!("mine-{}", self.size);
         election.elect(me, ns.as_str()).unwrap();
         let elect = |_| assert_eq!(election.elect(me, ns.as_str()).unwrap(), me);
         let is_leader = |_| assert!(election.is_leader(me, ns.as_str()).unwrap());
-        match self.2 {
+        match self.call {
             "elect" => self.measure(group, elect),
             _ => self.measure(group, is_leader),
         }
@@ -103,11 +122,11 @@ impl Point {
         group: &mut BenchmarkGroup<'_, WallTime>,
         call: impl Fn(usize) + Sync,
     ) -> String {
-        let Point(size, clients, name) = *self;
+        let clients = self.clients;
         let mut seen = Measured::default();
         group.measurement_time(support::measurement_time().max(Duration::from_secs(1)));
         group.throughput(Throughput::Elements(clients as u64));
-        group.bench_function(BenchmarkId::from_parameter(size), |bencher| {
+        group.bench_function(BenchmarkId::from_parameter(self.size), |bencher| {
             bencher.iter_custom(|calls| {
                 let measured = load::calls(clients, calls, &call);
                 let wall = measured.wall;
@@ -117,8 +136,10 @@ impl Point {
         });
         let times = seen.times();
         format!(
-            "{},{size},{name},{:.0},{:.3},{:.3}",
-            if clients > 1 { "clients" } else { "rows" },
+            "{},{},{},{:.0},{:.3},{:.3}",
+            self.growth,
+            self.size,
+            self.call,
             seen.per_second(),
             millis(quantile(&times, 0.5)),
             millis(quantile(&times, 0.99))
