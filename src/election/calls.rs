@@ -153,7 +153,8 @@ pub(crate) fn elect<S: Store>(
         // 2. There is something to take or to renew: lock the row, decide, write, commit.
         store.in_transaction(|store| decide_locked(store, call))
     })?;
-    if is_new {
+    // Who has just been told that it leads has no time to lose.
+    if is_new && leader != call.me {
         make_room(store, call);
     }
     Ok(leader)

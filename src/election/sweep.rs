@@ -19,6 +19,9 @@ pub(crate) const A_FEW: i64 = 16;
 /// Rows looked at once a minute.
 pub(crate) const MANY: i64 = 512;
 
+/// Rows removed at once: the beats of an `Election` wait so long.
+const MOST: usize = 64;
+
 /// Looks at so many rows from a place in `ns` onwards, and removes those that are long over.
 ///
 /// # Errors
@@ -29,12 +32,13 @@ pub(crate) fn sweep<S: Store>(store: &mut S, ns: &str, rows: i64) -> Result<(), 
     let now = since_1970.unwrap_or_default().as_millis();
     let from = a_place(Uuid::new_v4(), now).to_string();
     let near = Args {
-        ns,
+        ns: a_beginning(ns, Uuid::new_v4()),
         text: &from,
         expire: rows,
         ..Args::default()
     };
-    let dead = store.dead_near(&near)?;
+    let mut dead = store.dead_near(&near)?;
+    dead.truncate(MOST);
     if dead.is_empty() {
         return Ok(());
     }
@@ -51,8 +55,20 @@ pub(crate) fn sweep<S: Store>(store: &mut S, ns: &str, rows: i64) -> Result<(), 
     })
 }
 
+/// Half of the time the namespace itself; otherwise a name that begins like it and comes before, as
+/// last year's does where names hold a date.
+fn a_beginning(ns: &str, chance: Uuid) -> &str {
+    let chance = chance.as_u128();
+    if chance & 1 == 0 {
+        return ns;
+    }
+    let drawn = (chance >> 1) % ns.chars().count().max(1) as u128;
+    let end = ns.char_indices().nth(drawn as usize);
+    &ns[..end.map_or(0, |(at, _)| at)]
+}
+
 /// Half of the time any id; otherwise one that a clock gave some time ago, which may be a second
-/// or years: ids of the versions that count time lie close together.
+/// or years: ids of version 7 lie close together.
 ///
 /// `now` is in milliseconds since 1970, which those ids begin with, in 48 bits.
 fn a_place(chance: Uuid, now: u128) -> Uuid {
@@ -68,6 +84,18 @@ fn a_place(chance: Uuid, now: u128) -> Uuid {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn every_beginning_of_a_name_is_drawn() {
+        let drawn: std::collections::BTreeSet<&str> = (0..1000)
+            .map(|_| a_beginning("jöb", Uuid::new_v4()))
+            .collect();
+        assert_eq!(
+            drawn.into_iter().collect::<Vec<_>>(),
+            ["", "j", "jö", "jöb"]
+        );
+        assert!(a_beginning("", Uuid::new_v4()).is_empty());
+    }
 
     #[test]
     fn every_part_of_a_namespace_is_drawn() {

@@ -50,7 +50,7 @@ fn an_election_with_guards_removes_what_ended_long_ago<C: Database>() {
     let fresh = Fresh::new::<C>();
     let conn = &mut fresh.connect::<C>();
     let long_ago = C::instant(-2 * 86_400);
-    let rows: Vec<String> = (0..100)
+    let rows: Vec<String> = (0..60)
         .map(|_| format!("('y', '{}', {long_ago}, {long_ago})", Uuid::new_v4()))
         .collect();
     conn.run(&format!(

@@ -38,11 +38,12 @@ static SQL: Statements = Statements {
         WHERE ns = {ns}",
 
     // Who leads, and how long the caller's own registration lasts: one exchange, no lock. In place
-    // of whether it renewed anything, whether the server is MariaDB.
+    // of whether it renewed anything, whether the server is MariaDB and the session in no transaction
+    // that would end by the beginning of another.
     glance: "\
         SELECT l.leader_id, l.term,
                TIMESTAMPDIFF(MICROSECOND, UTC_TIMESTAMP(6), l.lease_expires_at),
-               CAST(0 /*M!100302 + 1 */ AS SIGNED),
+               CAST(0 /*M!100302 + (@@in_transaction = 0 AND @@autocommit) */ AS SIGNED),
                TIMESTAMPDIFF(MICROSECOND, UTC_TIMESTAMP(6), c.expires_at)
         FROM gemstone_election_leader AS l
         LEFT JOIN gemstone_election_candidate AS c ON c.ns = l.ns AND c.candidate_id = {me}
@@ -356,11 +357,18 @@ impl Store for MysqlConnection {
 
     fn glance(&mut self, args: &Args<'_>, _: Expected) -> Result<Glance, ElectionError> {
         let mut seen = self.seen_by(SQL.glance, args)?;
-        let is_mariadb = std::mem::take(&mut seen.renewed);
-        if is_mariadb && let Some(term) = seen.term_of(args) {
+        let possible = std::mem::take(&mut seen.renewed);
+        if possible && let Some(term) = seen.term_of(args) {
             let term = term.get();
-            // Where it fails, for whatever reason, the full transaction finds out what is true.
-            seen.renewed = self.execute(RENEW_AT_ONCE, &Args { term, ..*args }).is_ok();
+            match self.execute(RENEW_AT_ONCE, &Args { term, ..*args }) {
+                Ok(_) => seen.renewed = true,
+                Err(error) => {
+                    // The full transaction finds out what is true. A statement that was killed has
+                    // not run its handler, and left its transaction open.
+                    tracing::debug!(%error, "a lease was not renewed at once");
+                    self.batch_execute("ROLLBACK")?;
+                }
+            }
         }
         Ok(seen)
     }

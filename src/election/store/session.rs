@@ -49,7 +49,7 @@ pub trait Session: Connection {
     fn sighting(&mut self, sql: &str, args: &Args<'_>) -> QueryResult<Option<RawSighting>>;
     fn raw_rows(&mut self, sql: &str, args: &Args<'_>) -> QueryResult<Vec<RawRow>>;
     fn texts(&mut self, sql: &str, args: &Args<'_>) -> QueryResult<Vec<String>>;
-    /// As `texts`, by a plan made for these values alone: one exchange more.
+    /// As `texts`, by a plan made for these values alone.
     fn texts_planned_anew(&mut self, sql: &str, args: &Args<'_>) -> QueryResult<Vec<String>>;
     fn number(&mut self, sql: &str, args: &Args<'_>) -> QueryResult<i64>;
     fn execute(&mut self, sql: &str, args: &Args<'_>) -> QueryResult<usize>;

@@ -58,7 +58,7 @@ impl<'a, ST> Statement<'a, ST> {
         }
     }
 
-    /// Whether the server shall prepare it for these values alone and forget it: one exchange more.
+    /// The server shall plan it for these values alone and forget it.
     pub(super) fn planned_anew(self) -> Self {
         Statement {
             planned_anew: true,
