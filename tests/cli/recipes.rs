@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use uuid::Uuid;
 
 use crate::database::{Database, Fresh};
-use crate::running::{Mark, PATIENCE, Running, leasehold, said, say_plainly};
+use crate::running::{Mark, PATIENCE, Running, as_process_1, leasehold, said, say_plainly};
 use crate::support::process::{self, Pid, Signal};
 use crate::support::{Directory, Proxy, wait_until};
 
@@ -322,19 +322,6 @@ fn judged_by_systemd(place: &Place, unit: &str) {
             "what systemd-analyze says of the unit: {error}. The unit itself was run."
         )),
     }
-}
-
-/// What starts a command as process 1 of a new namespace of processes, where this machine lets us.
-fn as_process_1() -> Option<Vec<&'static str>> {
-    let alone = ["--pid", "--fork", "--kill-child", "--mount-proc"];
-    let as_root = [&["unshare"][..], &alone].concat();
-    let as_user = [&["unshare", "--user", "--map-root-user"][..], &alone].concat();
-    let works = |words: &Vec<&str>| {
-        let mut command = Command::new(words[0]);
-        let output = command.args(&words[1..]).arg("true").output();
-        output.is_ok_and(|output| output.status.success())
-    };
-    [as_root, as_user].into_iter().find(works)
 }
 
 /// A container's entry point, with `cmd` as its command.

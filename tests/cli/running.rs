@@ -34,6 +34,19 @@ pub fn say_plainly(text: &str) {
     let _ = writeln!(std::io::stderr(), "NOT TESTED: {text}");
 }
 
+/// What starts a command as process 1 of a new namespace of processes, where this machine lets us.
+pub fn as_process_1() -> Option<Vec<&'static str>> {
+    let alone = ["--pid", "--fork", "--kill-child", "--mount-proc"];
+    let as_root = [&["unshare"][..], &alone].concat();
+    let as_user = [&["unshare", "--user", "--map-root-user"][..], &alone].concat();
+    let works = |words: &Vec<&str>| {
+        let mut command = Command::new(words[0]);
+        let output = command.args(&words[1..]).arg("true").output();
+        output.is_ok_and(|output| output.status.success())
+    };
+    [as_root, as_user].into_iter().find(works)
+}
+
 /// Runs to the end: exit code, stdout, stderr.
 #[track_caller]
 pub fn said(command: &mut Command) -> (i32, String, String) {

@@ -9,7 +9,7 @@ use uuid::Uuid;
 
 use crate::database::Fresh;
 use crate::pty::{CTRL_C, CTRL_D, CTRL_Z, Pty};
-use crate::running::{Mark, PATIENCE, Running, leasehold};
+use crate::running::{Mark, PATIENCE, Running, as_process_1, leasehold, say_plainly};
 use crate::support::process::{self, Pid, Signal};
 use crate::support::{Directory, wait_until};
 
@@ -189,6 +189,58 @@ fn ctrl_z_without_a_shell_changes_nothing() {
     terminal.shows("got one");
     terminal.types(CTRL_D);
     assert_eq!(terminal.end().0.code(), Some(5));
+}
+
+/// It would be stopped again at once, and so for ever.
+#[test]
+fn a_command_that_cannot_get_the_terminal_stays_stopped_and_the_person_is_told() {
+    let fresh = Fresh::new::<Any>();
+    let inner = "echo ready $$; read line </dev/tty; echo not here";
+    let script = format!(
+        "set -m; ({} run --ns x -- sh -c '{inner}' & echo program $!); read go",
+        env!("CARGO_BIN_EXE_leasehold")
+    );
+    let mut terminal = Pty::start(&shell(&fresh, &script));
+    terminal.shows("program ");
+    let program = process::parse(&terminal.shows("\r\n")).expect("an id");
+    let command = pid_shown(&mut terminal);
+    terminal.shows("the command is stopped: it needs the terminal");
+    assert!(process::is_paused(command));
+    assert_eq!(terminal.foreground(), Some(terminal.pid()));
+
+    process::send(program, Signal::TERM);
+    wait_until(PATIENCE, "the row is free", || {
+        fresh.election().leader("x").unwrap().is_none()
+    });
+    terminal.types("go\n");
+    let (_, text) = terminal.end();
+    assert_eq!(text.matches("is stopped").count(), 1, "{text:?}");
+    assert!(!text.contains("not here"), "{text:?}");
+}
+
+/// What `nsenter` and `unshare --pid` start is of a group that has no id where it runs, and has no terminal to lend.
+#[test]
+fn a_process_group_of_another_pid_namespace_keeps_its_terminal() {
+    let Some(unshare) = as_process_1() else {
+        say_plainly("a group of another PID namespace: `unshare --pid` is not permitted");
+        return;
+    };
+    let fresh = Fresh::new::<Any>();
+    let inner = r#"trap "echo heard; exit 3" INT; echo ready; read line; echo not here"#;
+    let script = format!(
+        "{} {} run --ns x -- sh -c '{inner}'; echo ended=$?",
+        unshare.join(" "),
+        env!("CARGO_BIN_EXE_leasehold")
+    );
+    let mut terminal = Pty::start(&shell(&fresh, &format!("trap : INT; {script}")));
+    terminal.shows("ready");
+    terminal.shows("the command is stopped: it needs the terminal");
+    assert_eq!(terminal.foreground(), Some(terminal.pid()));
+    terminal.types(CTRL_C);
+    terminal.shows("heard");
+    let (_, text) = terminal.end();
+    assert!(!text.contains("not here"), "{text:?}");
+    assert!(fresh.election().leader("x").unwrap().is_none());
 }
 
 /// The line that is written over and over.

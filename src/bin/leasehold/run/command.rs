@@ -221,10 +221,19 @@ impl Run {
             return;
         };
         let wants_it = signal != Signal::TSTP.as_raw();
-        let goes_on = (wants_it && terminal.lend(command)) || !terminal.stop_with(wants_it);
-        if goes_on {
-            link::send(&charge.link, &Order::Signal(Signal::CONT.as_raw()));
+        let lent = wants_it && terminal.lend(command);
+        if !lent && terminal.stop_with(wants_it) {
+            return;
         }
+        if wants_it && !lent {
+            // Continued, it would ask again at once, and so for ever.
+            self.talk.note(
+                "the command is stopped: it needs the terminal, which belongs to another process group; \
+                 give it a terminal of its own, as with `script -c`, or no input, as with `</dev/null`",
+            );
+            return;
+        }
+        link::send(&charge.link, &Order::Signal(Signal::CONT.as_raw()));
     }
 }
 

@@ -29,6 +29,10 @@ pub fn is_for_the_group(signal: i32) -> bool {
     !PRIVATE.iter().any(|private| *private as i32 == signal)
 }
 
+pub fn asks_to_end(signal: i32) -> bool {
+    ENDING.iter().any(|ending| *ending as i32 == signal)
+}
+
 /// Blocks them, and gives those to listen for. To be called before any other thread is started, which then blocks the same.
 pub fn block() -> Result<SigSet, nix::Error> {
     hear_of_children()?;

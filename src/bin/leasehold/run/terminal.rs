@@ -3,12 +3,15 @@
 use std::fs::File;
 use std::io::IsTerminal;
 
-use rustix::process::{Pid, Signal, getpgrp};
+use nix::unistd::{getpgid, getpgrp, getppid, getsid};
+use rustix::process::{Pid, Signal};
 use rustix::termios::{tcgetpgrp, tcsetpgrp};
 
 pub struct Terminal {
     tty: File,
-    own: Pid,
+    /// `None` for a group that was made outside of this PID namespace (`nsenter`, `unshare --pid`). Ids of there read as 0
+    /// here, so nobody can tell whether it has the terminal, and nobody could give the terminal back to it.
+    own: Option<Pid>,
     lent: bool,
     /// To be lent when this process is continued.
     lend_later: bool,
@@ -24,7 +27,7 @@ impl Terminal {
             .ok()?;
         Some(Terminal {
             tty,
-            own: getpgrp(),
+            own: Pid::from_raw(getpgrp().as_raw()),
             lent: false,
             lend_later: false,
         })
@@ -40,7 +43,7 @@ impl Terminal {
 
     /// Lends it to `group`, if it is ours to lend.
     pub fn lend(&mut self, group: Pid) -> bool {
-        let ours = tcgetpgrp(&self.tty).is_ok_and(|holder| holder == self.own);
+        let ours = self.own.is_some() && tcgetpgrp(&self.tty).ok() == self.own;
         if ours && tcsetpgrp(&self.tty, group).is_ok() {
             self.lent = true;
         }
@@ -48,8 +51,10 @@ impl Terminal {
     }
 
     pub fn take_back(&mut self) {
-        if std::mem::take(&mut self.lent) {
-            let _ = tcsetpgrp(&self.tty, self.own);
+        if std::mem::take(&mut self.lent)
+            && let Some(own) = self.own
+        {
+            let _ = tcsetpgrp(&self.tty, own);
         }
     }
 
@@ -75,12 +80,14 @@ impl Terminal {
 
 /// Whether the parent is of the same session and another group, which is how shells hold their jobs.
 fn has_a_shell() -> bool {
-    let Some(parent) = rustix::process::getppid() else {
-        return false;
-    };
-    let session = |pid| rustix::process::getsid(pid).ok();
-    let other_group = rustix::process::getpgid(Some(parent)).is_ok_and(|group| group != getpgrp());
-    session(Some(parent)).is_some() && session(Some(parent)) == session(None) && other_group
+    let parent = getppid();
+    let group = getpgid(Some(parent));
+    let session = getsid(Some(parent));
+    // 0 is the process that asks, and stands for a parent outside of this PID namespace.
+    parent.as_raw() != 0
+        && group.is_ok_and(|group| group != getpgrp())
+        && session.is_ok()
+        && session == getsid(None)
 }
 
 impl Drop for Terminal {

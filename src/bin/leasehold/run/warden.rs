@@ -106,6 +106,7 @@ fn play(link: UnixStream, command: Command) -> ExitCode {
                 term_at: term,
                 kill_at: kill,
                 asked: false,
+                is_stopped: false,
                 ended: None,
                 killing_since: None,
                 reported: HashSet::new(),
@@ -164,6 +165,11 @@ fn die_with(_parent: Pid) -> std::io::Result<()> {
     Ok(())
 }
 
+fn is_in_group(process: Pid, group: Pid) -> bool {
+    let id = |pid: Pid| nix::unistd::Pid::from_raw(pid.as_raw_nonzero().get());
+    nix::unistd::getpgid(Some(id(process))) == Ok(id(group))
+}
+
 struct Warden {
     /// The command, and its process group. It is waited for last of all, so that its id stays its own.
     command: Pid,
@@ -172,6 +178,7 @@ struct Warden {
     kill_at: Duration,
     /// SIGTERM was sent because the time had come.
     asked: bool,
+    is_stopped: bool,
     ended: Option<Outcome>,
     killing_since: Option<Duration>,
     reported: HashSet<i32>,
@@ -226,10 +233,12 @@ impl Warden {
             let options = options | WaitIdOptions::NOHANG;
             waitid(WaitId::Pid(self.command), options).ok().flatten()
         };
-        if let Some(stopped) = look(WaitIdOptions::STOPPED)
-            && let Some(signal) = stopped.stopping_signal()
-        {
-            link::send(&self.link, &Report::Stopped(signal));
+        if let Some(change) = look(WaitIdOptions::STOPPED | WaitIdOptions::CONTINUED) {
+            let stopped_by = change.stopping_signal();
+            self.is_stopped = stopped_by.is_some();
+            if let Some(signal) = stopped_by {
+                link::send(&self.link, &Report::Stopped(signal));
+            }
         }
         if self.ended.is_some() {
             return;
@@ -255,16 +264,19 @@ impl Warden {
             true => kill_process_group(self.command, signal),
             false => kill_process(self.command, signal),
         };
+        // Who is stopped could not hear it.
+        if self.is_stopped && signals::asks_to_end(signal.as_raw()) {
+            let _ = kill_process_group(self.command, Signal::CONT);
+        }
     }
 
-    /// Asks everything to end. Who is stopped could not hear it.
+    /// Asks everything to end, and continues what is stopped.
     fn ask_all(&mut self) {
         self.asked = true;
         for signal in [Signal::TERM, Signal::CONT] {
             let _ = kill_process_group(self.command, signal);
             for process in descent::live_below(getpid()) {
-                let in_group = rustix::process::getpgid(Some(process.pid)) == Ok(self.command);
-                if !in_group {
+                if !is_in_group(process.pid, self.command) {
                     descent::signal(&process, signal);
                 }
             }
