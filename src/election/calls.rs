@@ -137,8 +137,8 @@ pub(crate) fn elect<S: Store>(
 ) -> Result<Uuid, ElectionError> {
     let mut is_new = false;
     let leader = call.run(store, |store| {
-        // 1. Look, without a lock. Most calls end here: the leader's with its lease renewed where
-        //    one statement can do it, a follower's with nothing written.
+        // 1. Look, without a wait for a lock. Most calls end here: the leader's with its lease
+        //    renewed, unless another session holds a row of it; a follower's with nothing written.
         if store.reads_are_current()? {
             let glance = store.glance(&call.args(), expected)?;
             is_new = !glance.renewed && glance.registration_left.is_none();

@@ -51,6 +51,18 @@ pub trait Database: ElectionConnection + Connection + Send + 'static {
         ));
     }
 
+    /// Registrations of candidates that have gone, and were last heard of so many seconds from now.
+    fn leave_registrations(&mut self, ns: &str, count: usize, seconds: i64) {
+        let at = Self::instant(seconds);
+        let rows: Vec<String> = (0..count)
+            .map(|_| format!("('{ns}', '{}', {at}, {at})", uuid::Uuid::new_v4()))
+            .collect();
+        self.run(&format!(
+            "INSERT INTO gemstone_election_candidate VALUES {}",
+            rows.join(", ")
+        ));
+    }
+
     /// Waits where SQLite would not: the connections of the suite have no busy timeout.
     fn run(&mut self, sql: &str) {
         let deadline = Instant::now() + Duration::from_secs(20);

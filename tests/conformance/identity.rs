@@ -118,19 +118,8 @@ fn the_last_term_is_refused_and_not_wrapped<C: Database>() {
 fn what_candidates_leave_behind_does_not_pile_up<C: Database>() {
     let fresh = Fresh::new::<C>();
     let conn = &mut fresh.connect::<C>();
-    let two_days_ago = C::instant(-2 * 86_400);
-    let an_hour_ago = C::instant(-3600);
-    let leave = |conn: &mut C, ns: &str, at: &str| {
-        let rows: Vec<String> = (0..200)
-            .map(|_| format!("('{ns}', '{}', {at}, {at})", Uuid::new_v4()))
-            .collect();
-        conn.run(&format!(
-            "INSERT INTO gemstone_election_candidate VALUES {}",
-            rows.join(", ")
-        ));
-    };
-    leave(conn, "x", &two_days_ago);
-    leave(conn, "x", &an_hour_ago);
+    conn.leave_registrations("x", 200, -2 * 86_400);
+    conn.leave_registrations("x", 200, -3600);
     let mut expected = Vec::new();
     for n in 0..300 {
         let me = Uuid::new_v4();

@@ -49,14 +49,7 @@ fn guards_that_come_and_go_quickly_leave_the_lease_free<C: Database>() {
 fn an_election_with_guards_removes_what_ended_long_ago<C: Database>() {
     let fresh = Fresh::new::<C>();
     let conn = &mut fresh.connect::<C>();
-    let long_ago = C::instant(-2 * 86_400);
-    let rows: Vec<String> = (0..60)
-        .map(|_| format!("('y', '{}', {long_ago}, {long_ago})", Uuid::new_v4()))
-        .collect();
-    conn.run(&format!(
-        "INSERT INTO gemstone_election_candidate VALUES {}",
-        rows.join(", ")
-    ));
+    conn.leave_registrations("y", 60, -2 * 86_400);
     let election = fresh.election();
     let guard = LeaderGuard::spawn(&election, Uuid::new_v4(), "x").unwrap();
     must_lead(&guard);

@@ -41,6 +41,18 @@ macro_rules! renewed {
     };
 }
 
+/// Refreshes the registration at the place that [`renewed`] gave.
+macro_rules! refresh_renewed {
+    () => {
+        "\
+        UPDATE gemstone_election_candidate AS c
+        SET last_heartbeat_at = clock_timestamp(),
+            expires_at = clock_timestamp() + {expire} * interval '1 microsecond'
+        FROM renewed
+        WHERE c.ctid = renewed.registration"
+    };
+}
+
 static SQL: Statements = Statements {
     look: "\
         SELECT leader_id, term,
@@ -307,26 +319,14 @@ const RENEW_ALL: &str = "\
     SELECT concat_ws(' ', term, me, ns) FROM renewed";
 
 /// Renews both rows of the leader: one exchange, one commit.
-const RENEW: &str = concat!(
-    renewed!(),
-    " \
-        UPDATE gemstone_election_candidate AS c
-        SET last_heartbeat_at = clock_timestamp(),
-            expires_at = clock_timestamp() + {expire} * interval '1 microsecond'
-        FROM renewed
-        WHERE c.ctid = renewed.registration"
-);
+const RENEW: &str = concat!(renewed!(), " ", refresh_renewed!());
 
 /// Renews both rows of the leader, or says who leads: one exchange for whoever asks.
 const RENEW_OR_LOOK: &str = concat!(
     renewed!(),
-    ", beat AS (
-        UPDATE gemstone_election_candidate AS c
-        SET last_heartbeat_at = clock_timestamp(),
-            expires_at = clock_timestamp() + {expire} * interval '1 microsecond'
-        FROM renewed
-        WHERE c.ctid = renewed.registration
-        )
+    ", beat AS (",
+    refresh_renewed!(),
+    ")
         SELECT l.leader_id, l.term,
                CASE WHEN isfinite(l.lease_expires_at) THEN CAST(extract(epoch FROM
                    l.lease_expires_at - clock_timestamp()) * 1000000 AS bigint) END,
