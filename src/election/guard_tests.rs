@@ -9,7 +9,8 @@ static PANICS: AtomicBool = AtomicBool::new(false);
 
 pub(super) fn panic_if_told(step: &Step) {
     if PANICS.load(Ordering::Relaxed) && step.is_about("panics") {
-        panic!("as the test told it");
+        // Past the panic hook: to print a backtrace takes longer than the patience with a beat.
+        std::panic::resume_unwind(Box::new("as the test told it"));
     }
 }
 
@@ -121,7 +122,8 @@ mod on_sqlite {
     /// drop does not panic, and the next beat is a beat again.
     #[test]
     fn a_panic_in_the_heartbeat_is_a_failed_beat() {
-        let (_dir, election, _) = election(Duration::from_secs(1));
+        let lease = Duration::from_secs(3);
+        let (_dir, election, _) = election(lease);
         let guard = LeaderGuard::spawn(&election, Uuid::new_v4(), "panics").unwrap();
         guard.wait_until_leader(PATIENCE).unwrap();
         let events = guard.events();
@@ -134,7 +136,7 @@ mod on_sqlite {
         };
         assert!(told.contains("panicked"), "{told}");
         assert_eq!(next_loss(&events), Lost::Unreachable);
-        assert!(!guard.is_leader() && began.elapsed() <= Duration::from_secs(1));
+        assert!(!guard.is_leader() && began.elapsed() <= lease);
         PANICS.store(false, Ordering::Relaxed);
         guard.wait_until_leader(PATIENCE).unwrap();
         drop(guard);
