@@ -14,32 +14,13 @@ const NOW: &str = "strftime('%Y-%m-%d %H:%M:%f000', 'now')";
 const END: &str = "strftime('%Y-%m-%d %H:%M:%f000', 'now',
     printf('+%d.%03d seconds', ?3 / 1000000, ?3 / 1000 % 1000))";
 
-/// Microseconds from now to the instant in `column`.
-fn until(column: &str) -> String {
-    let micros = |instant: &str| {
-        format!(
-            "(CAST(strftime('%s', {instant}) AS INTEGER) * 1000000
-              + CAST(substr(strftime('%f', {instant}), 4) AS INTEGER) * 1000)"
-        )
-    };
-    format!("({} - {})", micros(column), micros("'now'"))
-}
-
-/// The look, and then the transaction that renews the lease and the registration.
-fn renewal() -> [String; 5] {
+/// The transaction that renews the lease and the registration.
+fn renewal() -> [String; 4] {
     [
-        format!(
-            "SELECT l.leader_id, l.term, {}, 0, {}
-             FROM gemstone_election_leader AS l
-             LEFT JOIN gemstone_election_candidate AS c ON c.ns = l.ns AND c.candidate_id = ?2
-             WHERE l.ns = ?1",
-            until("l.lease_expires_at"),
-            until("c.expires_at")
-        ),
         "BEGIN IMMEDIATE".to_owned(),
         format!(
             "UPDATE gemstone_election_leader SET lease_expires_at = {END}, updated_at = {NOW}
-             WHERE ns = ?1 AND leader_id = ?2 AND term = ?4 AND lease_expires_at > {NOW}"
+             WHERE ns = ?1 AND leader_id = ?2 AND lease_expires_at > {NOW}"
         ),
         format!(
             "UPDATE gemstone_election_candidate SET last_heartbeat_at = {NOW}, expires_at = {END}
@@ -85,7 +66,7 @@ impl Bare {
         statement
     }
 
-    /// As `elect` does for a leader under the first term, which `me` must be.
+    /// As `elect` does for the leader, which `me` must be.
     pub fn renew(&mut self, ns: &str, me: &str, seconds: i64) {
         for (place, statement) in self.statements.iter().enumerate() {
             let values = [ns, me];
@@ -98,10 +79,9 @@ impl Bare {
                     ffi::sqlite3_bind_text(*statement, index, text, length, None);
                 }
                 ffi::sqlite3_bind_int64(*statement, 3, seconds * 1_000_000);
-                ffi::sqlite3_bind_int64(*statement, 4, 1);
             }
             step(*statement);
-            if place == 2 || place == 3 {
+            if place == 1 || place == 2 {
                 // SAFETY: an open handle.
                 let renewed = unsafe { ffi::sqlite3_changes(self.conn) };
                 assert_eq!(renewed, 1);

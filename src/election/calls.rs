@@ -130,19 +130,28 @@ fn told_by_the_tables<S: Store>(
     }
 }
 
+/// Who leads after an `elect`.
+pub(crate) struct Elected {
+    pub leader: Uuid,
+    /// The caller leads, and was renewed by what waits for nobody.
+    pub at_once: bool,
+}
+
 pub(crate) fn elect<S: Store>(
     store: &mut S,
     call: &Call<'_>,
     expected: Expected,
-) -> Result<Uuid, ElectionError> {
+) -> Result<Elected, ElectionError> {
     let mut is_new = false;
+    let mut at_once = false;
     let leader = call.run(store, |store| {
         // 1. Look, without a wait for a lock. Most calls end here: the leader's with its lease
         //    renewed, unless another session holds a row of it; a follower's with nothing written.
         if store.reads_are_current()? {
             let glance = store.glance(&call.args(), expected)?;
             is_new = !glance.renewed && glance.registration_left.is_none();
-            if glance.renewed {
+            at_once = glance.renewed;
+            if at_once {
                 return Ok(call.me);
             }
             if let Some(leader) = someone_else_leads(&glance, call.me) {
@@ -157,7 +166,7 @@ pub(crate) fn elect<S: Store>(
     if is_new && leader != call.me {
         make_room(store, call);
     }
-    Ok(leader)
+    Ok(Elected { leader, at_once })
 }
 
 /// Whoever registers anew removes what is left of some who have gone; not in the caller's

@@ -10,9 +10,12 @@ use std::hash::{BuildHasher, RandomState};
 use parking_lot::Mutex;
 use uuid::Uuid;
 
+use super::calls::Elected;
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Expected {
     Nothing,
+    /// To lead, on a database whose renewal was one step the last time.
     ToLead,
     ToFollow,
 }
@@ -20,28 +23,30 @@ pub enum Expected {
 /// More candidacies than that are forgotten, all at once.
 const MOST: usize = 10_000;
 
-/// Who led after the last `elect` of each candidacy.
+/// What the last `elect` of each candidacy makes the next expect.
 #[derive(Default)]
 pub(crate) struct LastAnswers {
     hasher: RandomState,
-    led: Mutex<HashMap<u64, bool>>,
+    next: Mutex<HashMap<u64, Expected>>,
 }
 
 impl LastAnswers {
     pub(crate) fn expected(&self, me: Uuid, ns: &str) -> Expected {
-        match self.led.lock().get(&self.candidacy(me, ns)) {
-            None => Expected::Nothing,
-            Some(true) => Expected::ToLead,
-            Some(false) => Expected::ToFollow,
-        }
+        let known = self.next.lock().get(&self.candidacy(me, ns)).copied();
+        known.unwrap_or(Expected::Nothing)
     }
 
-    pub(crate) fn keep(&self, me: Uuid, ns: &str, leads: bool) {
-        let mut led = self.led.lock();
-        if led.len() >= MOST {
-            led.clear();
+    pub(crate) fn keep(&self, me: Uuid, ns: &str, elected: &Elected) {
+        let expected = match elected {
+            Elected { at_once: true, .. } => Expected::ToLead,
+            Elected { leader, .. } if *leader == me => Expected::Nothing,
+            Elected { .. } => Expected::ToFollow,
+        };
+        let mut next = self.next.lock();
+        if next.len() >= MOST {
+            next.clear();
         }
-        led.insert(self.candidacy(me, ns), leads);
+        next.insert(self.candidacy(me, ns), expected);
     }
 
     fn candidacy(&self, me: Uuid, ns: &str) -> u64 {

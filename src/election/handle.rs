@@ -120,9 +120,9 @@ impl Election {
         let call = self.call("elect", candidate_id, ns.into())?;
         let answers = &self.inner.last_answers;
         let expected = answers.expected(candidate_id, call.ns());
-        let leader = on_pool!(self, call, |conn, call| calls::elect(conn, call, expected))?;
-        answers.keep(candidate_id, call.ns(), leader == candidate_id);
-        Ok(leader)
+        let elected = on_pool!(self, call, |conn, call| calls::elect(conn, call, expected))?;
+        answers.keep(candidate_id, call.ns(), &elected);
+        Ok(elected.leader)
     }
 
     /// See [`heartbeat`](super::heartbeat).

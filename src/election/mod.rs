@@ -169,7 +169,7 @@ pub fn elect<C: ElectionConnection>(
     ns: Option<&str>,
 ) -> Result<Uuid, ElectionError> {
     let call = Call::by("elect", candidate_id, ns, Expire::process_default())?;
-    calls::elect(conn.raw(), &call, Expected::Nothing)
+    calls::elect(conn.raw(), &call, Expected::Nothing).map(|elected| elected.leader)
 }
 
 /// Refreshes the registration of a candidate and extends its expiry.

@@ -311,6 +311,7 @@ impl Open for diesel::sqlite::SqliteConnection {
         use_write_ahead_log(&mut conn, opening.statement_timeout)?;
         // A term that was issued survives a loss of power.
         conn.batch_execute("PRAGMA synchronous = FULL")?;
+        conn.batch_execute(super::store::sqlite::PROCEDURES)?;
         Ok(conn)
     }
 }

@@ -10,7 +10,7 @@ mod mysql;
 mod postgres;
 mod session;
 #[cfg(feature = "sqlite")]
-mod sqlite;
+pub mod sqlite;
 mod statement;
 #[cfg(test)]
 mod tests;
@@ -92,13 +92,9 @@ pub struct Glance {
 }
 
 impl Glance {
-    /// The term that the caller holds, if it leads.
-    #[cfg(any(test, feature = "mysql", feature = "sqlite"))]
-    fn term_of(&self, args: &Args<'_>) -> Option<Term> {
-        match self.standing? {
-            Standing::Held { by, term, .. } if Uuid::try_parse(args.me) == Ok(by) => Some(term),
-            _ => None,
-        }
+    fn is_led_by(&self, args: &Args<'_>) -> bool {
+        let leader = self.standing.and_then(Standing::leader);
+        leader.is_some() && leader == Uuid::try_parse(args.me).ok()
     }
 }
 
@@ -163,7 +159,27 @@ pub trait Store: Session {
     }
 
     /// What an `elect` sees first; renews both rows of a leader, if no other session is in the way.
-    fn glance(&mut self, args: &Args<'_>, expected: Expected) -> Result<Glance, ElectionError>;
+    fn glance(&mut self, args: &Args<'_>, expected: Expected) -> Result<Glance, ElectionError> {
+        match expected {
+            Expected::Nothing => return self.look_and_renew(args),
+            Expected::ToLead if self.renew_at_once(args)? => {
+                return Ok(Glance {
+                    renewed: true,
+                    ..Glance::default()
+                });
+            }
+            Expected::ToLead | Expected::ToFollow => {}
+        }
+        self.seen_by(Self::SQL.glance, args)
+    }
+
+    /// [`glance`](Store::glance) for whoever asks, on a connection of any kind.
+    fn look_and_renew(&mut self, args: &Args<'_>) -> Result<Glance, ElectionError>;
+
+    /// Extends the lease of whichever tenure the caller holds, and its registration, or neither.
+    /// False, and nothing written, if it does not lead or another session is in the way. For a
+    /// connection of an `Election`, on which `look_and_renew` has done the same before.
+    fn renew_at_once(&mut self, args: &Args<'_>) -> Result<bool, ElectionError>;
 
     /// What a statement with the columns of `glance` shows.
     fn seen_by(&mut self, sql: &str, args: &Args<'_>) -> Result<Glance, ElectionError> {

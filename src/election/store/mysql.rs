@@ -12,7 +12,7 @@ use diesel::prelude::*;
 use diesel_migrations::EmbeddedMigrations;
 
 use super::{
-    Args, Ask, ElectionError, Expected, Glance, RawSighting, Session, Statements, Store, as_json,
+    Args, Ask, ElectionError, Glance, RawSighting, Session, Statements, Store, as_json,
     in_savepoint, renew_in_steps,
 };
 use crate::election::migrate::{MYSQL_MIGRATIONS, Migrate};
@@ -28,6 +28,24 @@ macro_rules! asked {
     };
 }
 
+/// Who leads, and how long the caller's own registration lasts: one exchange, no lock.
+macro_rules! glance {
+    ($flag:literal) => {
+        concat!(
+            "\
+            SELECT l.leader_id, l.term,
+                   TIMESTAMPDIFF(MICROSECOND, UTC_TIMESTAMP(6), l.lease_expires_at),
+                   CAST(",
+            $flag,
+            " AS SIGNED),
+                   TIMESTAMPDIFF(MICROSECOND, UTC_TIMESTAMP(6), c.expires_at)
+            FROM gemstone_election_leader AS l
+            LEFT JOIN gemstone_election_candidate AS c ON c.ns = l.ns AND c.candidate_id = {me}
+            WHERE l.ns = {ns}"
+        )
+    };
+}
+
 static SQL: Statements = Statements {
     look: "\
         SELECT leader_id, term,
@@ -37,17 +55,7 @@ static SQL: Statements = Statements {
         FROM gemstone_election_leader
         WHERE ns = {ns}",
 
-    // Who leads, and how long the caller's own registration lasts: one exchange, no lock. In place
-    // of whether it renewed anything, whether the server is MariaDB and the session in no transaction
-    // that would end by the beginning of another.
-    glance: "\
-        SELECT l.leader_id, l.term,
-               TIMESTAMPDIFF(MICROSECOND, UTC_TIMESTAMP(6), l.lease_expires_at),
-               CAST(0 /*M!100302 + (@@in_transaction = 0 AND @@autocommit) */ AS SIGNED),
-               TIMESTAMPDIFF(MICROSECOND, UTC_TIMESTAMP(6), c.expires_at)
-        FROM gemstone_election_leader AS l
-        LEFT JOIN gemstone_election_candidate AS c ON c.ns = l.ns AND c.candidate_id = {me}
-        WHERE l.ns = {ns}",
+    glance: glance!("0"),
 
     // Run on a row this transaction has locked already: a locking read sees what is stored,
     // whatever snapshot the transaction has.
@@ -211,6 +219,11 @@ static SQL: Statements = Statements {
         WHERE table_schema = DATABASE() AND table_name = {text} AND column_name = {me}",
 };
 
+/// In place of whether it renewed anything, whether the server is MariaDB and the session in no
+/// transaction that would end by the beginning of another.
+const GLANCE_FOR_RENEWAL: &str =
+    glance!("0 /*M!100302 + (@@in_transaction = 0 AND @@autocommit) */");
+
 /// Runs a statement that waits for no other session: it fails instead. Its `SYSDATE(6)` is UTC, and
 /// read when a row has been locked. MySQL has no such thing for one statement, and takes this for a
 /// remark.
@@ -230,7 +243,7 @@ macro_rules! is_mariadb {
 
 /// Renews both rows of the leader in one exchange and one commit, or neither. (An UPDATE of two
 /// tables would be one statement, but MariaDB makes a table on disk for that, which costs more.)
-pub(super) const RENEW_AT_ONCE: &str = concat!(
+const RENEW_AT_ONCE: &str = concat!(
     "\
     BEGIN NOT ATOMIC
         DECLARE EXIT HANDLER FOR SQLEXCEPTION BEGIN ROLLBACK; RESIGNAL; END;
@@ -241,7 +254,7 @@ pub(super) const RENEW_AT_ONCE: &str = concat!(
         UPDATE gemstone_election_leader
         SET lease_expires_at = TIMESTAMPADD(MICROSECOND, {expire}, SYSDATE(6)),
             updated_at = SYSDATE(6)
-        WHERE ns = {ns} AND leader_id = {me} AND term = {term} AND lease_expires_at > SYSDATE(6);
+        WHERE ns = {ns} AND leader_id = {me} AND lease_expires_at > SYSDATE(6);
         IF ROW_COUNT() <> 1 THEN SIGNAL SQLSTATE '45000'; END IF;
         ",
     without_a_wait!(),
@@ -355,22 +368,23 @@ impl Store for MysqlConnection {
         Ok(self.execute(SQL.beat, args)? == 1)
     }
 
-    fn glance(&mut self, args: &Args<'_>, _: Expected) -> Result<Glance, ElectionError> {
-        let mut seen = self.seen_by(SQL.glance, args)?;
+    fn look_and_renew(&mut self, args: &Args<'_>) -> Result<Glance, ElectionError> {
+        let mut seen = self.seen_by(GLANCE_FOR_RENEWAL, args)?;
         let possible = std::mem::take(&mut seen.renewed);
-        if possible && let Some(term) = seen.term_of(args) {
-            let term = term.get();
-            match self.execute(RENEW_AT_ONCE, &Args { term, ..*args }) {
-                Ok(_) => seen.renewed = true,
-                Err(error) => {
-                    // The full transaction finds out what is true. A statement that was killed has
-                    // not run its handler, and left its transaction open.
-                    tracing::debug!(%error, "a lease was not renewed at once");
-                    self.batch_execute("ROLLBACK")?;
-                }
-            }
-        }
+        seen.renewed = possible && seen.is_led_by(args) && self.renew_at_once(args)?;
         Ok(seen)
+    }
+
+    /// For a session of MariaDB that is in no transaction, see [`GLANCE_FOR_RENEWAL`].
+    fn renew_at_once(&mut self, args: &Args<'_>) -> Result<bool, ElectionError> {
+        let Err(error) = self.execute(RENEW_AT_ONCE, args) else {
+            return Ok(true);
+        };
+        // The full transaction finds out what is true. A statement that was killed has not run its
+        // handler, and left its transaction open.
+        tracing::debug!(%error, "a lease was not renewed at once");
+        self.batch_execute("ROLLBACK")?;
+        Ok(false)
     }
 
     fn renew_all(&mut self, asks: &[Ask]) -> Result<Vec<String>, ElectionError> {

@@ -11,8 +11,8 @@ use diesel_migrations::EmbeddedMigrations;
 use uuid::Uuid;
 
 use super::{
-    Args, Ask, CANDIDATE, ElectionError, Expected, Glance, Session, Statements, Store, as_json,
-    candidate, in_savepoint,
+    Args, Ask, CANDIDATE, ElectionError, Glance, Session, Statements, Store, as_json, candidate,
+    in_savepoint,
 };
 use crate::election::migrate::{Migrate, POSTGRES_MIGRATIONS};
 
@@ -366,18 +366,12 @@ impl Store for PgConnection {
         })
     }
 
-    fn glance(&mut self, args: &Args<'_>, expected: Expected) -> Result<Glance, ElectionError> {
-        match expected {
-            Expected::Nothing => return self.seen_by(RENEW_OR_LOOK, args),
-            Expected::ToLead if self.execute(RENEW, args)? > 0 => {
-                return Ok(Glance {
-                    renewed: true,
-                    ..Glance::default()
-                });
-            }
-            Expected::ToLead | Expected::ToFollow => {}
-        }
-        self.seen_by(SQL.glance, args)
+    fn look_and_renew(&mut self, args: &Args<'_>) -> Result<Glance, ElectionError> {
+        self.seen_by(RENEW_OR_LOOK, args)
+    }
+
+    fn renew_at_once(&mut self, args: &Args<'_>) -> Result<bool, ElectionError> {
+        Ok(self.execute(RENEW, args)? > 0)
     }
 
     fn renew_all(&mut self, asks: &[Ask]) -> Result<Vec<String>, ElectionError> {

@@ -12,8 +12,8 @@ use diesel::sqlite::SqliteConnection;
 use diesel_migrations::EmbeddedMigrations;
 
 use super::{
-    Args, Ask, ElectionError, Expected, Glance, RawSighting, Session, Statements, Store,
-    in_savepoint, renew_in_steps,
+    Args, Ask, ElectionError, Glance, RawSighting, Session, Statements, Store, in_savepoint,
+    renew_in_steps,
 };
 use crate::election::migrate::{Migrate, SQLITE_MIGRATIONS};
 
@@ -54,10 +54,15 @@ macro_rules! micros {
     };
 }
 
-/// Microseconds from now to an instant.
+/// Microseconds from now to an instant. SQLite keeps both as whole milliseconds, which a day number
+/// tells apart, being exact to 40 microseconds.
 macro_rules! until {
     ($instant:literal) => {
-        concat!("(", micros!($instant), " - ", micros!("'now'"), ")")
+        concat!(
+            "(CAST(round((julianday(",
+            $instant,
+            ") - julianday('now')) * 86400000) AS INTEGER) * 1000)"
+        )
     };
 }
 
@@ -285,14 +290,57 @@ const EXTEND: &str = concat!(
     " AND l.term = json_extract(asked.value, '$.term')"
 );
 
-const REFRESH: &str = concat!(
-    "UPDATE gemstone_election_candidate",
-    " SET last_heartbeat_at = ",
-    now!(),
-    ", expires_at = ",
-    end!(),
-    " WHERE ns = {ns} AND candidate_id = {me}"
+/// Extends the lease of whichever tenure the candidate holds.
+macro_rules! renew {
+    ($ns:literal, $me:literal, $expire:literal) => {
+        concat!(
+            "UPDATE gemstone_election_leader",
+            " SET lease_expires_at = ",
+            end!($expire),
+            ", updated_at = ",
+            now!(),
+            " WHERE ns = ",
+            $ns,
+            " AND leader_id = ",
+            $me,
+            " AND lease_expires_at > ",
+            now!()
+        )
+    };
+}
+
+macro_rules! refresh {
+    ($ns:literal, $me:literal, $expire:literal) => {
+        concat!(
+            "UPDATE gemstone_election_candidate",
+            " SET last_heartbeat_at = ",
+            now!(),
+            ", expires_at = ",
+            end!($expire),
+            " WHERE ns = ",
+            $ns,
+            " AND candidate_id = ",
+            $me
+        )
+    };
+}
+
+const RENEW: &str = renew!("{ns}", "{me}", "{expire}");
+const REFRESH: &str = refresh!("{ns}", "{me}", "{expire}");
+
+/// Both of a leader's rows in one statement, or neither: a trigger is the one procedure that SQLite
+/// stores. It is temporary, so it is of one connection, and in nobody's file.
+pub const PROCEDURES: &str = concat!(
+    "PRAGMA temp_store = MEMORY;",
+    " CREATE TEMP VIEW leasehold_renewal (ns, me, expire) AS SELECT NULL, NULL, NULL;",
+    " CREATE TEMP TRIGGER leasehold_renew INSTEAD OF INSERT ON leasehold_renewal BEGIN ",
+    renew!("NEW.ns", "NEW.me", "NEW.expire"),
+    "; SELECT RAISE(ABORT, 'leasehold: not renewed') WHERE changes() = 0; ",
+    refresh!("NEW.ns", "NEW.me", "NEW.expire"),
+    "; SELECT RAISE(ABORT, 'leasehold: not renewed') WHERE changes() = 0; END"
 );
+const RENEW_AT_ONCE: &str = "INSERT INTO leasehold_renewal VALUES ({ns}, {me}, {expire})";
+const NOT_RENEWED: &str = "leasehold: not renewed";
 
 impl Store for SqliteConnection {
     const SQL: &'static Statements = &SQL;
@@ -306,13 +354,13 @@ impl Store for SqliteConnection {
         self.sighting(SQL.lock, args)
     }
 
-    /// A leader's two rows are renewed at once, in a transaction that reads nothing; both or neither.
-    fn glance(&mut self, args: &Args<'_>, _: Expected) -> Result<Glance, ElectionError> {
+    /// On a connection of any kind, without [`PROCEDURES`]: the look, and a transaction that reads
+    /// nothing.
+    fn look_and_renew(&mut self, args: &Args<'_>) -> Result<Glance, ElectionError> {
         let mut seen = self.seen_by(SQL.glance, args)?;
-        if let Some(term) = seen.term_of(args) {
-            let term = term.get();
+        if seen.is_led_by(args) {
             let renewed = self.immediate_transaction(|conn| {
-                let both = conn.renew(&Args { term, ..*args })? && conn.execute(REFRESH, args)? > 0;
+                let both = conn.execute(RENEW, args)? > 0 && conn.execute(REFRESH, args)? > 0;
                 both.then_some(()).ok_or(DieselError::RollbackTransaction)
             });
             seen.renewed = match renewed {
@@ -321,6 +369,13 @@ impl Store for SqliteConnection {
             };
         }
         Ok(seen)
+    }
+
+    fn renew_at_once(&mut self, args: &Args<'_>) -> Result<bool, ElectionError> {
+        match self.execute(RENEW_AT_ONCE, args) {
+            Err(DieselError::DatabaseError(_, said)) if said.message() == NOT_RENEWED => Ok(false),
+            outcome => Ok(outcome.map(|_| true)?),
+        }
     }
 
     fn beat(&mut self, args: &Args<'_>) -> Result<bool, ElectionError> {
