@@ -23,7 +23,7 @@ fn main() {
     let rest: Vec<String> = arguments.collect();
     match mode.as_str() {
         "table" => {
-            let rounds = option(&rest, "--rounds").unwrap_or(5.0);
+            let rounds = option(&rest, "--rounds").unwrap_or(7.0);
             let seconds = option(&rest, "--seconds").unwrap_or(1.0);
             table::print(rounds as usize, Duration::from_secs_f64(seconds));
         }

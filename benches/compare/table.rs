@@ -1,6 +1,5 @@
-//! The table: every load once a round, medians of the rounds, ratios, targets.
+//! The table: every row once a round, medians of the rounds and of their ratios, targets.
 
-use std::collections::BTreeMap;
 use std::fs;
 use std::process::Command;
 use std::time::Duration;
@@ -11,7 +10,7 @@ use crate::support::database::{Kind, postgres};
 use crate::support::load::median;
 use crate::support::servers::{Postgres, process, server::output_of};
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 enum Side {
     Ours,
     Pgbench,
@@ -65,6 +64,9 @@ const LEADER: Row = Row {
     ..single("`leader`", "leader", "select", 0.80)
 };
 
+/// The candidates that compete on one namespace.
+const CANDIDATES: usize = 32;
+
 const ROWS: [Row; 11] = [
     RENEWAL,
     pinned(RENEWAL, 0.90),
@@ -76,7 +78,7 @@ const ROWS: [Row; 11] = [
     pinned(LEADER, 0.85),
     Row {
         name: "32 candidates on one namespace",
-        clients: 32,
+        clients: CANDIDATES,
         targets: (None, Some(20.0)),
         ..single("", "elect", "update", 0.0)
     },
@@ -111,90 +113,96 @@ struct Bench {
     package_url: String,
 }
 
+/// What one round tells of a row, measured one right after the other: what slows this machine for a while slows all.
+struct Round {
+    limit: f64,
+    ours: Figures,
+    package: Option<Figures>,
+}
+
+impl Round {
+    fn times_of_package(&self) -> Option<f64> {
+        self.package.map(|package| self.ours[0] / package[0])
+    }
+}
+
 pub fn print(rounds: usize, time: Duration) {
     let bench = Bench::new();
-    let mut measured: BTreeMap<Load, Vec<Figures>> = BTreeMap::new();
+    let mut measured: [Vec<Round>; ROWS.len()] = Default::default();
+    let mut further: [Vec<f64>; FURTHER.len()] = Default::default();
     for round in 1..=rounds {
         eprintln!("round {round} of {rounds}, load average {}", load_average());
         for core in [false, true] {
             pin(bench.server, core);
-            for load in loads().into_iter().filter(|load| load.3 == core) {
-                let figures = bench.run(load, time);
-                measured.entry(load).or_default().push(figures);
+            for (row, rounds) in ROWS.iter().zip(&mut measured) {
+                if row.pinned == core {
+                    rounds.push(bench.round(row, time));
+                }
             }
         }
         pin(bench.server, false);
+        for ((_, work, clients), rates) in FURTHER.iter().zip(&mut further) {
+            rates.push(bench.run((Side::Pgbench, work, *clients, false), time)[0]);
+        }
     }
-    let figure = |load: Load, which: usize| {
-        let of_rounds: Vec<f64> = measured[&load]
-            .iter()
-            .map(|figures| figures[which])
-            .collect();
-        median(&of_rounds)
-    };
     println!(
-        "\nMedians of {rounds} alternating rounds of {time:?}; calls per second; load average {}.\n",
+        "\nMedians of {rounds} alternating rounds of {time:?}, each ratio of the two sides of one round; \
+         calls per second; load average {}.\n",
         load_average()
     );
     println!(
         "| work | leasehold | p50 / p99 ms | pgbench | ratio | target | Python package | times |"
     );
     println!("|---|---|---|---|---|---|---|---|");
-    for row in &ROWS {
-        let ours = (Side::Ours, row.ours, row.clients, row.pinned);
-        let limit = figure((Side::Pgbench, row.limit, row.clients, row.pinned), 0);
-        let rate = figure(ours, 0);
-        let package = row
-            .package
-            .then(|| figure((Side::Package, row.ours, row.clients, false), 0));
-        let core = if row.pinned { ", on one core" } else { "" };
-        let targets = [
-            row.targets.0.map(|ratio| format!("≥ {ratio:.2}")),
-            row.targets.1.map(|times| format!("≥ {times:.0} times")),
-        ];
-        println!(
-            "| {}{core} | {rate:.0} | {:.3} / {:.3} | {limit:.0} `{}` | {:.2} | {} | {} | {} |",
-            row.name,
-            figure(ours, 1),
-            figure(ours, 2),
-            row.limit,
-            rate / limit,
-            targets.into_iter().flatten().collect::<Vec<_>>().join(", "),
-            package.map_or(String::new(), |rate| format!("{rate:.1}")),
-            package.map_or(String::new(), |other| format!("{:.1}", rate / other)),
-        );
-        if row.clients == 32 {
-            let theirs = (Side::Package, row.ours, row.clients, false);
-            println!(
-                "| … the leader's own renewals | {:.0} | {:.3} / {:.3} | | | p50 ≤ 5 ms | {:.1} (p50 {:.0} ms) | |",
-                figure(ours, 3),
-                figure(ours, 4),
-                figure(ours, 5),
-                figure(theirs, 3),
-                figure(theirs, 4),
-            );
-        }
+    for (row, rounds) in ROWS.iter().zip(&measured) {
+        print_row(row, rounds);
     }
-    for (name, work, clients) in FURTHER {
-        let rate = figure((Side::Pgbench, work, clients, false), 0);
-        println!("| {name} | | | {rate:.0} | | | | |");
+    for ((name, ..), rates) in FURTHER.iter().zip(&further) {
+        println!("| {name} | | | {:.0} | | | | |", median(rates));
     }
 }
 
-fn loads() -> Vec<Load> {
-    let mut loads = Vec::new();
-    for row in &ROWS {
-        loads.push((Side::Ours, row.ours, row.clients, row.pinned));
-        loads.push((Side::Pgbench, row.limit, row.clients, row.pinned));
-        if row.package {
-            loads.push((Side::Package, row.ours, row.clients, false));
-        }
+fn print_row(row: &Row, rounds: &[Round]) {
+    let of =
+        |figure: &dyn Fn(&Round) -> f64| median(&rounds.iter().map(figure).collect::<Vec<_>>());
+    let ours = |which: usize| of(&|round| round.ours[which]);
+    let package = |which: usize| {
+        let figures = rounds.iter().filter_map(|round| round.package);
+        median(&figures.map(|figures| figures[which]).collect::<Vec<_>>())
+    };
+    let times: Option<Vec<f64>> = rounds.iter().map(Round::times_of_package).collect();
+    let core = if row.pinned { ", on one core" } else { "" };
+    let targets = [
+        row.targets.0.map(|ratio| format!("≥ {ratio:.2}")),
+        row.targets.1.map(|times| format!("≥ {times:.0} times")),
+    ];
+    println!(
+        "| {}{core} | {:.0} | {:.3} / {:.3} | {:.0} `{}` | {:.2} | {} | {} | {} |",
+        row.name,
+        ours(0),
+        ours(1),
+        ours(2),
+        of(&|round| round.limit),
+        row.limit,
+        of(&|round| round.ours[0] / round.limit),
+        targets.into_iter().flatten().collect::<Vec<_>>().join(", "),
+        times
+            .as_ref()
+            .map_or(String::new(), |_| format!("{:.1}", package(0))),
+        times
+            .as_ref()
+            .map_or(String::new(), |times| format!("{:.1}", median(times))),
+    );
+    if row.clients == CANDIDATES {
+        println!(
+            "| … the leader's own renewals | {:.0} | {:.3} / {:.3} | | | p50 ≤ 5 ms | {:.1} (p50 {:.0} ms) | |",
+            ours(3),
+            ours(4),
+            ours(5),
+            package(3),
+            package(4),
+        );
     }
-    let further = FURTHER.map(|(_, work, clients)| (Side::Pgbench, work, clients, false));
-    loads.extend(further);
-    let mut seen = std::collections::BTreeSet::new();
-    loads.retain(|load| seen.insert(*load));
-    loads
 }
 
 impl Bench {
@@ -210,6 +218,15 @@ impl Bench {
             package_url: theirs.url.clone(),
             database: ours.name.clone(),
             url: ours.url.clone(),
+        }
+    }
+
+    fn round(&self, row: &Row, time: Duration) -> Round {
+        let side = |side, work| self.run((side, work, row.clients, row.pinned), time);
+        Round {
+            limit: side(Side::Pgbench, row.limit)[0],
+            ours: side(Side::Ours, row.ours),
+            package: row.package.then(|| side(Side::Package, row.ours)),
         }
     }
 
