@@ -238,7 +238,8 @@ impl Open for diesel::mysql::MysqlConnection {
         // transaction whose client was stopped or cut off in its middle, and frees the row.
         conn.batch_execute(&format!(
             "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED;
-             SET autocommit = 1, SESSION innodb_lock_wait_timeout = {whole}
+             SET autocommit = 1, SESSION innodb_lock_wait_timeout = {whole},
+                SESSION lock_wait_timeout = {whole}
              /*M!100300 , SESSION max_statement_time = {seconds},
                 SESSION idle_transaction_timeout = {whole} */"
         ))?;

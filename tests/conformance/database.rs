@@ -35,6 +35,14 @@ pub trait Database: ElectionConnection + Connection + Send + 'static {
     /// Begins a transaction that holds the leader row of `ns`.
     const HOLD: &'static str;
 
+    /// An expression for how long a statement of the session waits for others.
+    const WAIT_SETTINGS: &'static str;
+
+    /// Locks the whole table of the leader rows.
+    const HOLD_TABLE: &'static str;
+    /// Ends that.
+    const FREE_TABLE: &'static str = "ROLLBACK";
+
     /// The isolation levels a session can be set to, each as the statement that does it.
     const LEVELS: &'static [&'static str];
 
@@ -83,6 +91,11 @@ pub trait Database: ElectionConnection + Connection + Send + 'static {
             }
             held.is_ok()
         });
+    }
+
+    /// How long a statement of this session waits for others.
+    fn wait_settings(&mut self) -> String {
+        self.text(&format!("SELECT {} AS value", Self::WAIT_SETTINGS))
     }
 
     /// Everything that is stored about who leads `ns`.
@@ -173,6 +186,8 @@ impl Database for diesel::pg::PgConnection {
     }
 
     const HOLD: &'static str = HOLD_ROW;
+    const WAIT_SETTINGS: &'static str = "current_setting('lock_timeout')";
+    const HOLD_TABLE: &'static str = "BEGIN; LOCK TABLE gemstone_election_leader";
     const LEVELS: &'static [&'static str] = &[
         "SET SESSION CHARACTERISTICS AS TRANSACTION ISOLATION LEVEL READ COMMITTED",
         "SET SESSION CHARACTERISTICS AS TRANSACTION ISOLATION LEVEL REPEATABLE READ",
@@ -197,6 +212,10 @@ impl Database for diesel::mysql::MysqlConnection {
     }
 
     const HOLD: &'static str = HOLD_ROW;
+    const WAIT_SETTINGS: &'static str =
+        "CONCAT_WS(' ', @@SESSION.innodb_lock_wait_timeout, @@SESSION.lock_wait_timeout)";
+    const HOLD_TABLE: &'static str = "LOCK TABLES gemstone_election_leader WRITE";
+    const FREE_TABLE: &'static str = "UNLOCK TABLES";
     const LEVELS: &'static [&'static str] = &[
         "SET SESSION TRANSACTION ISOLATION LEVEL READ UNCOMMITTED",
         "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED",
@@ -222,6 +241,8 @@ impl Database for diesel::sqlite::SqliteConnection {
     }
 
     const HOLD: &'static str = "BEGIN IMMEDIATE";
+    const WAIT_SETTINGS: &'static str = "''";
+    const HOLD_TABLE: &'static str = "BEGIN EXCLUSIVE";
     const LEVELS: &'static [&'static str] = &["PRAGMA read_uncommitted = 0"];
 
     fn empty() -> (String, Option<Directory>) {

@@ -339,15 +339,21 @@ fn renewable(conn: &mut MysqlConnection, args: &Args<'_>) -> QueryResult<Vec<Str
     Ok(renewable)
 }
 
-/// A wait on another session is ended by the server after this long.
+/// A wait on another session is ended by the server after this long, whether a row is locked or, by
+/// an `ALTER TABLE` or `LOCK TABLES`, the whole table.
+///
+/// What the session had is kept in variables of its own, and comes back when the outermost of nested
+/// calls ends. `SET` evaluates what is given to a setting before it assigns any variable.
 const BOUND_WAITS: &str = "\
     SET @leasehold_wait = IF(@leasehold_depth > 0, @leasehold_wait, @@SESSION.innodb_lock_wait_timeout),
-        @leasehold_depth = COALESCE(@leasehold_depth, 0) + 1,
-        SESSION innodb_lock_wait_timeout = 2";
+        @leasehold_table_wait = IF(@leasehold_depth > 0, @leasehold_table_wait, @@SESSION.lock_wait_timeout),
+        @leasehold_depth = COALESCE(@leasehold_depth, 0) + 1;
+    SET SESSION innodb_lock_wait_timeout = 2, SESSION lock_wait_timeout = 2";
 
 const RESTORE_WAITS: &str = "\
-    SET @leasehold_depth = @leasehold_depth - 1,
-        SESSION innodb_lock_wait_timeout = IF(@leasehold_depth > 0, 2, @leasehold_wait)";
+    SET @leasehold_depth = @leasehold_depth - 1;
+    SET SESSION innodb_lock_wait_timeout = CAST(IF(@leasehold_depth > 0, 2, @leasehold_wait) AS UNSIGNED),
+        SESSION lock_wait_timeout = CAST(IF(@leasehold_depth > 0, 2, @leasehold_table_wait) AS UNSIGNED)";
 
 /// A transaction of our own sees what is committed; at the default level, a plain read shows an
 /// old snapshot.
@@ -380,8 +386,8 @@ impl Store for MysqlConnection {
         let Err(error) = self.execute(RENEW_AT_ONCE, args) else {
             return Ok(true);
         };
-        // The full transaction finds out what is true. A statement that was killed has not run its
-        // handler, and left its transaction open.
+        // The full transaction finds out what is true. A statement that is killed may end without its
+        // handler, and leave its transaction open.
         tracing::debug!(%error, "a lease was not renewed at once");
         self.batch_execute("ROLLBACK")?;
         Ok(false)
