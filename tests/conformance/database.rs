@@ -28,6 +28,8 @@ macro_rules! on_every_database {
 }
 
 /// A kind of connection the suite runs on.
+// The test binaries share this, and each uses a part.
+#[allow(dead_code)]
 pub trait Database: ElectionConnection + Connection + Send + 'static {
     /// An instant relative to now, as an SQL expression.
     fn instant(seconds: i64) -> String;
