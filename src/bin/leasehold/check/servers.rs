@@ -19,8 +19,11 @@ pub fn postgres(
     expire: Duration,
 ) -> Vec<Finding> {
     let mut findings = Vec::new();
-    let version = setting(raw, "server_version");
-    findings.push(Finding::good("server", format!("PostgreSQL {version}")));
+    findings.push(server(
+        "PostgreSQL",
+        &setting(raw, "server_version"),
+        (12, 0),
+    ));
     let replica = raw.text("SELECT CAST(pg_is_in_recovery() AS text) AS value");
     findings.push(primary(replica.as_deref() == Some("false")));
     let zone = setting(raw, "TimeZone");
@@ -59,10 +62,10 @@ pub fn postgres(
 pub fn mysql(raw: &mut Raw, expire: Duration) -> Vec<Finding> {
     let mut findings = Vec::new();
     let version = variable(raw, "version");
-    findings.push(Finding::good(
-        "server",
-        format!("MySQL or MariaDB {version}"),
-    ));
+    findings.push(match version.contains("MariaDB") {
+        true => server("MariaDB", &version, (10, 6)),
+        false => server("MySQL", &version, (8, 0)),
+    });
     let read_only = variable(raw, "read_only");
     findings.push(primary(matches!(read_only.as_str(), "0" | "OFF")));
     let zone = variable(raw, "time_zone");
@@ -127,6 +130,25 @@ pub fn sqlite(raw: &mut Raw, database: &DatabaseArgs) -> Vec<Finding> {
             "restore the file from a backup",
         ),
     ]
+}
+
+/// Judges what the server says of itself; a version that does not begin with numbers is taken as it is.
+fn server(product: &str, version: &str, least: (u32, u32)) -> Finding {
+    let mut numbers = version
+        .split(|other: char| !other.is_ascii_digit())
+        .map_while(|number| number.parse::<u32>().ok());
+    let found = numbers
+        .next()
+        .map(|major| (major, numbers.next().unwrap_or(0)));
+    Finding::bad_unless(
+        found.is_none_or(|found| found >= least),
+        "server",
+        format!("{product} {version}"),
+        &format!(
+            "an election needs {product} {}.{} or later",
+            least.0, least.1
+        ),
+    )
 }
 
 fn setting(raw: &mut Raw, name: &str) -> String {
@@ -299,5 +321,31 @@ fn durability(safe: bool, what: &str) -> Finding {
             "a crash of the server's machine may undo the last commits, and give a term out twice",
             format!("turn on {what}"),
         ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::findings::Verdict;
+    use super::*;
+
+    #[test]
+    fn a_server_that_is_too_old_is_refused() {
+        let verdict = |version, least| server("it", version, least).verdict;
+        for version in ["12.0", "15.18 (Debian 15.18-0+deb12u1)", "18beta1", "devel"] {
+            assert!(verdict(version, (12, 0)) == Verdict::Good, "{version}");
+        }
+        for version in ["11.22 (Ubuntu)", "9.6.24"] {
+            assert!(verdict(version, (12, 0)) == Verdict::Bad, "{version}");
+        }
+        for version in [
+            "10.6.0-MariaDB",
+            "10.11.14-MariaDB-0+deb12u2",
+            "11.4.2-MariaDB",
+        ] {
+            assert!(verdict(version, (10, 6)) == Verdict::Good, "{version}");
+        }
+        assert!(verdict("10.5.29-MariaDB", (10, 6)) == Verdict::Bad);
+        assert!(verdict("5.7.44", (8, 0)) == Verdict::Bad);
     }
 }
