@@ -66,6 +66,42 @@ macro_rules! until {
     };
 }
 
+/// Extends the lease of whichever tenure the candidate holds.
+macro_rules! renew {
+    ($ns:literal, $me:literal, $expire:literal) => {
+        concat!(
+            "UPDATE gemstone_election_leader",
+            " SET lease_expires_at = ",
+            end!($expire),
+            ", updated_at = ",
+            now!(),
+            " WHERE ns = ",
+            $ns,
+            " AND leader_id = ",
+            $me,
+            " AND lease_expires_at > ",
+            now!()
+        )
+    };
+}
+
+/// Refreshes the registration, if there is one.
+macro_rules! refresh {
+    ($ns:literal, $me:literal, $expire:literal) => {
+        concat!(
+            "UPDATE gemstone_election_candidate",
+            " SET last_heartbeat_at = ",
+            now!(),
+            ", expires_at = ",
+            end!($expire),
+            " WHERE ns = ",
+            $ns,
+            " AND candidate_id = ",
+            $me
+        )
+    };
+}
+
 static SQL: Statements = Statements {
     look: concat!(
         "SELECT leader_id, term, ",
@@ -117,15 +153,7 @@ static SQL: Statements = Statements {
         " WHERE ns = {ns}"
     ),
 
-    renew: concat!(
-        "UPDATE gemstone_election_leader",
-        " SET lease_expires_at = ",
-        end!(),
-        ", updated_at = ",
-        now!(),
-        " WHERE ns = {ns} AND leader_id = {me} AND term = {term} AND lease_expires_at > ",
-        now!()
-    ),
+    renew: concat!(renew!("{ns}", "{me}", "{expire}"), " AND term = {term}"),
 
     release: concat!(
         "UPDATE gemstone_election_leader",
@@ -289,41 +317,6 @@ const EXTEND: &str = concat!(
     " AND l.leader_id = json_extract(asked.value, '$.me')",
     " AND l.term = json_extract(asked.value, '$.term')"
 );
-
-/// Extends the lease of whichever tenure the candidate holds.
-macro_rules! renew {
-    ($ns:literal, $me:literal, $expire:literal) => {
-        concat!(
-            "UPDATE gemstone_election_leader",
-            " SET lease_expires_at = ",
-            end!($expire),
-            ", updated_at = ",
-            now!(),
-            " WHERE ns = ",
-            $ns,
-            " AND leader_id = ",
-            $me,
-            " AND lease_expires_at > ",
-            now!()
-        )
-    };
-}
-
-macro_rules! refresh {
-    ($ns:literal, $me:literal, $expire:literal) => {
-        concat!(
-            "UPDATE gemstone_election_candidate",
-            " SET last_heartbeat_at = ",
-            now!(),
-            ", expires_at = ",
-            end!($expire),
-            " WHERE ns = ",
-            $ns,
-            " AND candidate_id = ",
-            $me
-        )
-    };
-}
 
 const RENEW: &str = renew!("{ns}", "{me}", "{expire}");
 const REFRESH: &str = refresh!("{ns}", "{me}", "{expire}");
