@@ -1,9 +1,13 @@
 //! What each call sends, from the server's log: statements, and the exchanges that carry them.
 
-use leasehold::election::Election;
+use std::time::Duration;
+
+use leasehold::election::{Election, LeaderGuard};
 use uuid::Uuid;
 
 use crate::support::servers::{Options, Postgres};
+
+const BEAT: Duration = Duration::from_millis(500);
 
 pub fn print() {
     let server = Postgres::start_with(Options {
@@ -19,7 +23,6 @@ pub fn print() {
         .build()
         .expect("the server answers");
     let [leader, follower] = [(); 2].map(|()| Uuid::new_v4());
-    // Each twice: the second time, its statements are prepared.
     let calls: [(&str, &dyn Fn()); 7] = [
         ("elect, the leader's renewal", &|| {
             assert_eq!(election.elect(leader, "x").unwrap(), leader);
@@ -45,17 +48,34 @@ pub fn print() {
     println!("| call | exchanges | executed |");
     println!("|---|---|---|");
     for (name, call) in calls {
-        call();
-        call();
-        let seen = server.log().len();
-        call();
-        let log = server.log().split_off(seen);
-        let told: Vec<&str> = log.lines().filter_map(message).collect();
-        // A parse that is told by itself was an exchange of its own; a bind and its execute are one.
-        let exchanges = told.iter().filter(|told| !told.starts_with("bind")).count();
-        let executed: Vec<&str> = told.iter().copied().filter_map(executed).collect();
-        println!("| {name} | {exchanges} | {} |", executed.join("; "));
+        print_row(&server, name, call);
     }
+    let guard = LeaderGuard::builder(&election, leader, "guarded").beat(BEAT);
+    let guard = guard.spawn().expect("the settings are right");
+    guard.wait_until_leader(10 * BEAT).expect("nobody else");
+    print_row(&server, "a guard's beat", &|| {
+        let seen = server.log().len();
+        while server.log().len() == seen {
+            std::thread::sleep(BEAT / 50);
+        }
+        // All of this beat, and nothing of the next.
+        std::thread::sleep(BEAT / 2);
+    });
+}
+
+fn print_row(server: &Postgres, name: &str, call: &dyn Fn()) {
+    // By then a handle knows what to expect, and the statements for it are prepared.
+    for _ in 0..3 {
+        call();
+    }
+    let seen = server.log().len();
+    call();
+    let log = server.log().split_off(seen);
+    let told: Vec<&str> = log.lines().filter_map(message).collect();
+    // A parse that is told by itself was an exchange of its own; a bind and its execute are one.
+    let exchanges = told.iter().filter(|told| !told.starts_with("bind")).count();
+    let executed: Vec<&str> = told.iter().copied().filter_map(executed).collect();
+    println!("| {name} | {exchanges} | {} |", executed.join("; "));
 }
 
 /// `duration: 0.123 ms  execute s1: UPDATE …`, without the duration.
