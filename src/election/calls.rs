@@ -97,7 +97,7 @@ impl<'a> Call<'a> {
         store: &mut S,
         mut attempt: impl FnMut(&mut S) -> Result<T, ElectionError>,
     ) -> Result<T, ElectionError> {
-        let mut attempts = self.budget::<S>().start();
+        let mut attempts = self.budget::<S>().start(S::LONGEST_PAUSE);
         loop {
             let in_transaction = store.depth()? > 0;
             let outcome = if in_transaction {

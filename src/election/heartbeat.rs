@@ -16,7 +16,9 @@ use parking_lot::{Condvar, Mutex};
 
 use super::calls::{self, Call};
 use super::campaign::{Campaigns, Id, Step};
+use super::classify::Class;
 use super::pool::{Open, Opening};
+use super::retry::Budget;
 use super::store::Ask;
 use super::timekeeper::timekeeper;
 use super::{ElectionError, Expire, sweep};
@@ -281,12 +283,12 @@ fn start_thread<C: Open>(heartbeat: Arc<Heartbeat>, generation: u64) -> io::Resu
         while let Some(step) = heartbeat.next_step(generation, &mut conn) {
             let began = heartbeat.clock.now();
             // A panic here is a failed beat like any other: the guards are false by their deadline.
-            let asked = AssertUnwindSafe(|| ask(&heartbeat.opening, &mut conn, &step));
+            let asked = AssertUnwindSafe(|| ask_again(&heartbeat.opening, &mut conn, &step));
             let answer = match catch_unwind(asked) {
                 Ok(Ok(answer)) => answer,
                 Ok(Err(ElectionError::LockTimeout { .. })) => Answer::Busy,
                 Ok(Err(error)) => {
-                    if error.class() != Some(super::classify::Class::Contention) {
+                    if error.class() != Some(Class::Contention) {
                         conn = None;
                     }
                     Answer::Failed(error.to_string())
@@ -307,6 +309,23 @@ fn start_thread<C: Open>(heartbeat: Arc<Heartbeat>, generation: u64) -> io::Resu
         .name("leasehold-beat".to_owned())
         .spawn(run)
         .map(drop)
+}
+
+/// Asks until no other session is in the way, for as long as one statement may take.
+fn ask_again<C: Open>(
+    opening: &Opening,
+    conn: &mut Option<C>,
+    step: &Step,
+) -> Result<Answer, ElectionError> {
+    let mut attempts = Budget::exactly(opening.statement_timeout).start(C::LONGEST_PAUSE);
+    loop {
+        match ask(opening, conn, step) {
+            Err(error) if error.class() == Some(Class::Contention) => {
+                attempts.pause_or_time_out(error)?
+            }
+            outcome => return outcome,
+        }
+    }
 }
 
 fn ask<C: Open>(

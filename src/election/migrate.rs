@@ -55,7 +55,7 @@ where
     S: Migrate + BoxableConnection<<S as Connection>::Backend>,
     EmbeddedMigrations: MigrationSource<<S as Connection>::Backend>,
 {
-    let mut attempts = Budget::exactly(PATIENCE).start();
+    let mut attempts = Budget::exactly(PATIENCE).start(S::LONGEST_PAUSE);
     loop {
         let in_transaction = store.depth()? > 0;
         match migrate_once(store) {

@@ -103,7 +103,7 @@ impl<C: Open> Pool<C> {
         call: &Call<'_>,
         work: impl Fn(&mut C) -> Result<T, ElectionError>,
     ) -> Result<T, ElectionError> {
-        let mut attempts = call.budget::<C>().start();
+        let mut attempts = call.budget::<C>().start(C::LONGEST_PAUSE);
         loop {
             let mut lent = self.take(&attempts)?;
             let outcome = if self.opening.prepared_statements || !C::POOLED_BY_STATEMENT {
@@ -313,6 +313,9 @@ impl Open for diesel::sqlite::SqliteConnection {
         // A term that was issued survives a loss of power.
         conn.batch_execute("PRAGMA synchronous = FULL")?;
         conn.batch_execute(super::store::sqlite::PROCEDURES)?;
+        // From here on, calls and beats try again by themselves: the waits of SQLite's own grow to
+        // 100 ms, and who asks so seldom may find a busy file locked for seconds.
+        conn.batch_execute("PRAGMA busy_timeout = 4")?;
         Ok(conn)
     }
 }
@@ -326,7 +329,8 @@ fn use_write_ahead_log(
 ) -> Result<(), ElectionError> {
     use super::store::{Args, Session};
 
-    let mut attempts = retry::Budget::exactly(patience.max(Duration::from_secs(5))).start();
+    let budget = retry::Budget::exactly(patience.max(Duration::from_secs(5)));
+    let mut attempts = budget.start(diesel::sqlite::SqliteConnection::LONGEST_PAUSE);
     loop {
         match conn.texts("PRAGMA journal_mode = WAL", &Args::default()) {
             Ok(_) => return Ok(()),

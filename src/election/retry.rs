@@ -8,7 +8,6 @@ use super::classify::Class;
 use super::{ElectionError, Expire};
 
 const FIRST_PAUSE: Duration = Duration::from_millis(1);
-const LONGEST_PAUSE: Duration = Duration::from_millis(40);
 
 /// How often an error that is not known to be contention is tried again.
 const TRIES_IN_DOUBT: u32 = 3;
@@ -29,11 +28,13 @@ impl Budget {
         Budget(time)
     }
 
-    pub(crate) fn start(self) -> Attempts {
+    /// The attempts grow apart to `longest_pause`.
+    pub(crate) fn start(self, longest_pause: Duration) -> Attempts {
         Attempts {
             started: Instant::now(),
             budget: self.0,
             pause: FIRST_PAUSE,
+            longest_pause,
             tries: 0,
         }
     }
@@ -44,6 +45,7 @@ pub(crate) struct Attempts {
     started: Instant,
     budget: Duration,
     pause: Duration,
+    longest_pause: Duration,
     tries: u32,
 }
 
@@ -77,7 +79,7 @@ impl Attempts {
             return Err(self.with_time(error));
         }
         std::thread::sleep(pause);
-        self.pause = (self.pause * 2).min(LONGEST_PAUSE);
+        self.pause = (self.pause * 2).min(self.longest_pause);
         Ok(())
     }
 

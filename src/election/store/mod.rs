@@ -137,6 +137,9 @@ pub trait Store: Session {
     /// The least time a call tries again while another session is in the way.
     const PATIENCE: Duration = Duration::from_secs(2);
 
+    /// The longest pause between two such tries.
+    const LONGEST_PAUSE: Duration = Duration::from_millis(40);
+
     /// Runs `work` in a transaction that sees what is committed; in one that the caller has open,
     /// as a savepoint of it.
     fn in_transaction<T>(

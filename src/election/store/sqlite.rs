@@ -340,6 +340,7 @@ impl Store for SqliteConnection {
 
     // One lock for the whole file, and no queue before it.
     const PATIENCE: Duration = Duration::from_secs(5);
+    const LONGEST_PAUSE: Duration = Duration::from_millis(2);
 
     /// The write comes first: a transaction that has only read cannot always become a writer.
     fn lock_row(&mut self, args: &Args<'_>) -> QueryResult<Option<RawSighting>> {
