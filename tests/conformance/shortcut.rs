@@ -116,9 +116,9 @@ fn what_holds<C: Database>(conn: &mut C, ns: &str) -> (String, Duration) {
     ));
     let tenure = match term {
         0 => String::new(),
-        _ => conn.text(&format!(
-            "SELECT concat(leader_id, ' ', coalesce(ended_by, '-')) AS value {last}"
-        )),
+        _ => ["leader_id", "coalesce(ended_by, '-')"]
+            .map(|column| conn.text(&format!("SELECT {column} AS value {last}")))
+            .join(" "),
     };
     (format!("{leader:?} {candidates:?} {term} {tenure}"), left)
 }
