@@ -37,8 +37,8 @@ pub trait Database: ElectionConnection + Connection + Send + 'static {
     /// Begins a transaction that holds the leader row of `ns`.
     const HOLD: &'static str;
 
-    /// An expression for how long a statement of the session waits for others.
-    const WAIT_SETTINGS: &'static str;
+    /// Asks for every setting of the session.
+    const SETTINGS: &'static str;
 
     /// Locks the whole table of the leader rows.
     const HOLD_TABLE: &'static str;
@@ -95,9 +95,10 @@ pub trait Database: ElectionConnection + Connection + Send + 'static {
         });
     }
 
-    /// How long a statement of this session waits for others.
-    fn wait_settings(&mut self) -> String {
-        self.text(&format!("SELECT {} AS value", Self::WAIT_SETTINGS))
+    /// Every setting of this session.
+    fn settings(&mut self) -> Vec<String> {
+        let settings = self.text(Self::SETTINGS);
+        settings.lines().map(str::to_owned).collect()
     }
 
     /// Everything that is stored about who leads `ns`.
@@ -188,7 +189,8 @@ impl Database for diesel::pg::PgConnection {
     }
 
     const HOLD: &'static str = HOLD_ROW;
-    const WAIT_SETTINGS: &'static str = "current_setting('lock_timeout')";
+    const SETTINGS: &'static str = "
+        SELECT string_agg(name || ' = ' || setting, chr(10) ORDER BY name) AS value FROM pg_settings";
     const HOLD_TABLE: &'static str = "BEGIN; LOCK TABLE gemstone_election_leader";
     const LEVELS: &'static [&'static str] = &[
         "SET SESSION CHARACTERISTICS AS TRANSACTION ISOLATION LEVEL READ COMMITTED",
@@ -214,8 +216,13 @@ impl Database for diesel::mysql::MysqlConnection {
     }
 
     const HOLD: &'static str = HOLD_ROW;
-    const WAIT_SETTINGS: &'static str =
-        "CONCAT_WS(' ', @@SESSION.innodb_lock_wait_timeout, @@SESSION.lock_wait_timeout)";
+    // Without what tells of the last statement.
+    const SETTINGS: &'static str = "
+        SELECT GROUP_CONCAT(variable_name, ' = ', COALESCE(variable_value, 'NULL')
+                            ORDER BY variable_name SEPARATOR '\n') AS value
+        FROM information_schema.session_variables
+        WHERE variable_name NOT IN ('TIMESTAMP', 'RAND_SEED1', 'RAND_SEED2', 'WARNING_COUNT',
+                                    'ERROR_COUNT', 'LAST_INSERT_ID', 'IDENTITY', 'IN_TRANSACTION')";
     const HOLD_TABLE: &'static str = "LOCK TABLES gemstone_election_leader WRITE";
     const FREE_TABLE: &'static str = "UNLOCK TABLES";
     const LEVELS: &'static [&'static str] = &[
@@ -243,7 +250,12 @@ impl Database for diesel::sqlite::SqliteConnection {
     }
 
     const HOLD: &'static str = "BEGIN IMMEDIATE";
-    const WAIT_SETTINGS: &'static str = "''";
+    const SETTINGS: &'static str = "
+        SELECT (SELECT 'busy_timeout = ' || timeout FROM pragma_busy_timeout) || char(10)
+            || (SELECT 'synchronous = ' || synchronous FROM pragma_synchronous) || char(10)
+            || (SELECT 'temp_store = ' || temp_store FROM pragma_temp_store) || char(10)
+            || (SELECT 'foreign_keys = ' || foreign_keys FROM pragma_foreign_keys) || char(10)
+            || (SELECT 'temporary = ' || count(*) FROM sqlite_temp_master) AS value";
     const HOLD_TABLE: &'static str = "BEGIN EXCLUSIVE";
     const LEVELS: &'static [&'static str] = &["PRAGMA read_uncommitted = 0"];
 

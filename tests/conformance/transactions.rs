@@ -1,8 +1,10 @@
 //! The connection in a transaction that the caller has open.
 
+use std::time::Duration;
+
 use diesel::result::Error as DieselError;
 use leasehold::election::{
-    ElectionError, elect, is_leader, leader, list_candidates, unregister_candidate,
+    ElectionError, LeaderGuard, elect, is_leader, leader, list_candidates, unregister_candidate,
 };
 use uuid::Uuid;
 
@@ -13,6 +15,7 @@ on_every_database![
     a_call_that_fails_leaves_the_callers_work_alone,
     the_answer_is_what_the_database_holds,
     every_function_joins_the_transaction,
+    the_callers_session_stays_as_it_was,
 ];
 
 fn what_is_committed_is_seen_and_what_is_rolled_back_is_not<C: Database>() {
@@ -110,4 +113,67 @@ fn every_function_joins_the_transaction<C: Database>() {
     assert!(undone.is_err());
     assert_eq!(list_candidates(other, Some("x")).unwrap(), [a]);
     assert_eq!(leader(other, Some("x")).unwrap().unwrap().term.get(), 1);
+}
+
+/// After every function, in a transaction of the caller's and without one, and after one that fails.
+fn the_callers_session_stays_as_it_was<C: Database>() {
+    use leasehold::election::{heartbeat, migrate, register_candidate};
+    let fresh = Fresh::new::<C>();
+    let election = fresh.election();
+    let conn = &mut fresh.connect::<C>();
+    let (me, other) = (Uuid::new_v4(), Uuid::new_v4());
+    let guard = LeaderGuard::spawn(&election, other, "guarded").unwrap();
+    guard.wait_until_leader(Duration::from_secs(60)).unwrap();
+    let lease = C::instant(60);
+    conn.run(&format!(
+        "INSERT INTO gemstone_election_leader VALUES ('bad', 'nobody', {lease}, {lease}, 3)"
+    ));
+    type Act<'a, C> = (
+        &'static str,
+        &'a dyn Fn(&mut C) -> Result<(), ElectionError>,
+    );
+    let elect_in = |conn: &mut C, me, ns| elect(conn, me, Some(ns)).map(drop);
+    let acts: [Act<'_, C>; 13] = [
+        ("elect, taking", &|conn| elect_in(conn, me, "x")),
+        ("elect, renewing", &|conn| elect_in(conn, me, "x")),
+        ("elect, following", &|conn| elect_in(conn, other, "x")),
+        ("elect, failing", &|conn| match elect_in(conn, me, "bad") {
+            Err(ElectionError::Corrupt { .. }) => Ok(()),
+            outcome => panic!("{outcome:?}"),
+        }),
+        ("heartbeat", &|conn| heartbeat(conn, me, Some("x"))),
+        ("register", &|conn| {
+            register_candidate(conn, Uuid::new_v4(), Some("x"))
+        }),
+        ("is_leader", &|conn| {
+            is_leader(conn, me, Some("x")).map(drop)
+        }),
+        ("leader", &|conn| leader(conn, Some("x")).map(drop)),
+        ("list", &|conn| list_candidates(conn, Some("x")).map(drop)),
+        ("unregister, following", &|conn| {
+            unregister_candidate(conn, other, Some("x"))
+        }),
+        ("unregister, leading", &|conn| {
+            unregister_candidate(conn, me, Some("x"))
+        }),
+        ("a fenced transaction", &|conn| {
+            guard.transaction(conn, |_| Ok(()))
+        }),
+        ("migrate", &|conn| migrate(conn)),
+    ];
+    let outside = conn.settings();
+    for (name, act) in &acts {
+        act(conn).unwrap_or_else(|error| panic!("{name}: {error}"));
+        assert_eq!(conn.settings(), outside, "after {name}");
+    }
+    conn.transaction(|conn| {
+        let inside = conn.settings();
+        for (name, act) in &acts[..acts.len() - 1] {
+            act(conn).unwrap_or_else(|error| panic!("{name}, in a transaction: {error}"));
+            assert_eq!(conn.settings(), inside, "after {name}, in a transaction");
+        }
+        Ok::<_, ElectionError>(())
+    })
+    .unwrap();
+    assert_eq!(conn.settings(), outside, "after the transaction");
 }

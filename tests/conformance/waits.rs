@@ -112,7 +112,7 @@ fn a_table_that_is_locked_as_a_whole_hangs_no_call<C: Database>() {
     let me = Uuid::new_v4();
     election.elect(me, "x").unwrap();
     let (holder, conn) = (&mut fresh.connect::<C>(), &mut fresh.connect::<C>());
-    let settings = conn.wait_settings();
+    let settings = conn.settings();
     let within_20_s = |what: &str, outcome: &dyn Fn() -> Result<(), ElectionError>| {
         let began = Instant::now();
         if let Err(error) = outcome() {
@@ -132,17 +132,17 @@ fn a_table_that_is_locked_as_a_whole_hangs_no_call<C: Database>() {
     assert!(inside.unwrap_err().is_retryable());
     assert!(began.elapsed() < Duration::from_secs(20));
     holder.run(C::FREE_TABLE);
-    assert_eq!(conn.wait_settings(), settings);
+    assert_eq!(conn.settings(), settings);
     let inside = conn.transaction(|conn| {
         elect(conn, me, Some("x"))?;
-        assert_eq!(conn.wait_settings(), settings);
+        assert_eq!(conn.settings(), settings);
         Ok::<_, ElectionError>(())
     });
     inside.unwrap();
-    assert_eq!(conn.wait_settings(), settings);
+    assert_eq!(conn.settings(), settings);
     heartbeat(conn, me, Some("x")).unwrap();
     unregister_candidate(conn, me, Some("x")).unwrap();
-    assert_eq!(conn.wait_settings(), settings);
+    assert_eq!(conn.settings(), settings);
 }
 
 /// Whoever registers anew removes what is left of others, and does without where that is held.
