@@ -78,9 +78,9 @@ impl ElectionBuilder {
     /// Whether statements are prepared once and kept by the session.
     ///
     /// Behind a pooler that gives out sessions by the transaction (PgBouncer's transaction mode),
-    /// set `false`: every call then runs in a transaction of its own, and nothing is kept in the
-    /// session. It is not optional there: with `true` most calls fail with an error that names this
-    /// remedy, but a statement can also meet another one of its name and give that one's answer.
+    /// set `false`: nothing is then kept in the session, and the server plans every statement anew.
+    /// It is not optional there: with `true` most calls fail with an error that names this remedy,
+    /// but a statement can also meet another one of its name and give that one's answer.
     ///
     /// Defaults to `true`.
     pub fn prepared_statements(mut self, prepared: bool) -> Self {

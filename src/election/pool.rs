@@ -22,9 +22,6 @@ pub(crate) trait Open: Store + Send + 'static {
     /// Whether a release is told to those who listen.
     const NOTIFIES: bool = false;
 
-    /// Whether a pooler may give every statement outside a transaction another session.
-    const POOLED_BY_STATEMENT: bool = false;
-
     fn open(opening: &Opening) -> Result<Self, ElectionError>;
 
     /// A connection for the heartbeat, which hears of releases where it can.
@@ -106,12 +103,7 @@ impl<C: Open> Pool<C> {
         let mut attempts = call.budget::<C>().start(C::LONGEST_PAUSE);
         loop {
             let mut lent = self.take(&attempts)?;
-            let outcome = if self.opening.prepared_statements || !C::POOLED_BY_STATEMENT {
-                work(&mut lent.conn)
-            } else {
-                // A pooler may give each statement another session, but not inside a transaction.
-                lent.conn.in_transaction(&work)
-            };
+            let outcome = work(&mut lent.conn);
             let Err(error) = outcome else { return outcome };
             let class = error.class();
             lent.dead = matches!(
@@ -119,9 +111,7 @@ impl<C: Open> Pool<C> {
                 Some(Class::Disconnected | Class::Unknown | Class::Pooler)
             );
             drop(lent);
-            let again = class == Some(Class::Disconnected)
-                || (!self.opening.prepared_statements && class == Some(Class::Contention));
-            if !again {
+            if class != Some(Class::Disconnected) {
                 return Err(error);
             }
             attempts.pause_or_time_out(error)?;
@@ -146,7 +136,6 @@ impl<C: Open> Pool<C> {
 #[cfg(feature = "postgres")]
 impl Open for diesel::pg::PgConnection {
     const NOTIFIES: bool = true;
-    const POOLED_BY_STATEMENT: bool = true;
 
     fn open_for_beats(opening: &Opening) -> Result<Self, ElectionError> {
         use diesel::connection::SimpleConnection;
@@ -181,7 +170,8 @@ impl Open for diesel::pg::PgConnection {
                  SET default_transaction_isolation = 'read committed'"
             ))?;
         } else {
-            // What is set on a session behind a pooler would stay there for somebody else.
+            // What is set on a session behind a pooler would stay there for somebody else. A statement
+            // that is not prepared goes in one exchange, so each may get another session.
             conn.set_prepared_statement_cache_size(CacheSize::Disabled);
         }
         Ok(conn)

@@ -11,6 +11,7 @@ mod database;
 mod documented;
 mod identity;
 mod locks;
+mod pooler;
 mod schema;
 mod shortcut;
 mod text;
