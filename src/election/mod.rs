@@ -130,6 +130,7 @@ use calls::Call;
 use connection::sealed::Migratable;
 use expected::Expected;
 use expire::Expire;
+use namespace::Namespace;
 
 pub use builder::ElectionBuilder;
 pub use connection::ElectionConnection;
@@ -278,6 +279,18 @@ pub fn leader<C: ElectionConnection>(
 ) -> Result<Option<Leader>, ElectionError> {
     let call = Call::new("leader", ns, Expire::process_default())?;
     calls::leader(conn.raw(), &call)
+}
+
+/// Whether `ns` can name a namespace: 1 to 255 characters, none of them a control character, and no
+/// whitespace at either end.
+///
+/// Every call judges that itself; this is for names that are configured long before one.
+///
+/// # Errors
+///
+/// [`InvalidNamespace`](ElectionError::InvalidNamespace), with the reason.
+pub fn validate_namespace(ns: &str) -> Result<(), ElectionError> {
+    Namespace::new(Some(ns)).map(drop)
 }
 
 /// Sets how long a lease and a registration last, in seconds, for the whole process: 1 s to 365
