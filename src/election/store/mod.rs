@@ -92,6 +92,7 @@ pub struct Glance {
 }
 
 impl Glance {
+    #[cfg(any(test, feature = "mysql", feature = "sqlite"))]
     fn is_led_by(&self, args: &Args<'_>) -> bool {
         let leader = self.standing.and_then(Standing::leader);
         leader.is_some() && leader == Uuid::try_parse(args.me).ok()
