@@ -289,7 +289,7 @@ fn greets(address: &str, timeout: Duration) -> std::io::Result<()> {
 #[cfg(feature = "sqlite")]
 impl Open for diesel::sqlite::SqliteConnection {
     fn open(opening: &Opening) -> Result<Self, ElectionError> {
-        use diesel::connection::SimpleConnection;
+        use diesel::connection::{CacheSize, SimpleConnection};
         use diesel::prelude::*;
 
         let DatabaseUrl::Sqlite(path) = &opening.url else {
@@ -306,6 +306,9 @@ impl Open for diesel::sqlite::SqliteConnection {
         // From here on, calls and beats try again by themselves: the waits of SQLite's own grow to
         // 100 ms, and who asks so seldom may find a busy file locked for seconds.
         conn.batch_execute("PRAGMA busy_timeout = 4")?;
+        if !opening.prepared_statements {
+            conn.set_prepared_statement_cache_size(CacheSize::Disabled);
+        }
         Ok(conn)
     }
 }
