@@ -10,7 +10,6 @@ use leasehold::election::{
 use uuid::Uuid;
 
 use crate::database::{Database, Fresh};
-use crate::support::wait_until;
 
 on_every_database![
     a_registration_that_is_held_neither_hangs_a_call_nor_ends_in_a_lease_that_is_over,
@@ -202,7 +201,7 @@ fn a_renewal_that_is_killed_half_way_leaves_no_transaction_open() {
             "SELECT count(*) AS value FROM information_schema.processlist
              WHERE id = {id} AND state = 'User sleep'"
         );
-        wait_until(Duration::from_secs(20), "the renewal pauses", || {
+        crate::support::wait_until(Duration::from_secs(20), "the renewal pauses", || {
             killer.number(&sleeps) == 1
         });
         killer.run(&format!("DO RELEASE_LOCK('{me}'); KILL QUERY {id}"));
