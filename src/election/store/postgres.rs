@@ -18,32 +18,30 @@ use crate::election::migrate::{Migrate, POSTGRES_MIGRATIONS};
 
 /// Renews the leader row of the caller's tenure, of which `$which` may ask more, and gives the place
 /// of the registration. No lock is waited for, and a candidate that does not lead locks and writes
-/// nothing. The rows once locked are found again by their place; the query of a subselect with FOR
-/// UPDATE is run as it stands.
+/// nothing. The rows once locked are found by their place, which only the locking part knows: the
+/// clock that judges the lease again is read after it.
 macro_rules! renewed {
     ($which:literal) => {
         concat!(
             "\
-        WITH renewed AS (
-            UPDATE gemstone_election_leader AS l
-            SET lease_expires_at = clock_timestamp() + {expire} * interval '1 microsecond',
-                updated_at = clock_timestamp()
-            FROM (
-                SELECT l.ctid AS lease, c.ctid AS registration
-                FROM gemstone_election_leader AS l
-                JOIN gemstone_election_candidate AS c
-                  ON c.ns = l.ns AND c.candidate_id = l.leader_id
-                WHERE l.ns = {ns} AND l.leader_id = {me}",
-            $which,
-            "
-                  AND l.lease_expires_at > clock_timestamp()
-                FOR NO KEY UPDATE SKIP LOCKED
-            ) AS held
-            WHERE l.ctid = held.lease AND l.leader_id = {me}",
+        WITH held AS MATERIALIZED (
+            SELECT l.ctid AS lease, c.ctid AS registration
+            FROM gemstone_election_leader AS l, gemstone_election_candidate AS c
+            WHERE l.ns = {ns} AND l.leader_id = {me}",
             $which,
             "
               AND l.lease_expires_at > clock_timestamp()
-            RETURNING held.registration
+              AND c.ns = {ns} AND c.candidate_id = {me}
+            FOR NO KEY UPDATE SKIP LOCKED
+        ), renewed AS (
+            UPDATE gemstone_election_leader AS l
+            SET lease_expires_at = clock_timestamp() + {expire} * interval '1 microsecond',
+                updated_at = clock_timestamp()
+            WHERE l.ctid = (SELECT lease FROM held) AND l.leader_id = {me}",
+            $which,
+            "
+              AND l.lease_expires_at > clock_timestamp()
+            RETURNING (SELECT registration FROM held) AS registration
         )"
         )
     };
@@ -56,8 +54,7 @@ macro_rules! refresh_renewed {
         UPDATE gemstone_election_candidate AS c
         SET last_heartbeat_at = clock_timestamp(),
             expires_at = clock_timestamp() + {expire} * interval '1 microsecond'
-        FROM renewed
-        WHERE c.ctid = renewed.registration"
+        WHERE c.ctid = (SELECT registration FROM renewed)"
     };
 }
 
@@ -276,12 +273,11 @@ const REFRESH: &str = "\
     UPDATE gemstone_election_candidate AS c
     SET last_heartbeat_at = clock_timestamp(),
         expires_at = clock_timestamp() + {expire} * interval '1 microsecond'
-    FROM (
-        SELECT ctid AS place FROM gemstone_election_candidate
+    WHERE c.ctid = (
+        SELECT ctid FROM gemstone_election_candidate
         WHERE ns = {ns} AND candidate_id = {me}
         FOR NO KEY UPDATE SKIP LOCKED
-    ) AS own
-    WHERE c.ctid = own.place";
+    )";
 
 /// Renews many tenures and their candidates: one exchange, one commit. `NO KEY` lets the tenure's
 /// own fenced transactions go on.
