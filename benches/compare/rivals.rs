@@ -19,6 +19,9 @@ const UPDATE: &str = "UPDATE least SET n = n + 1, at = clock_timestamp() WHERE k
 pub fn script(work: &str) -> String {
     match work {
         "update" => format!("{UPDATE} :client_id;\n"),
+        "two_updates" => format!(
+            "WITH other AS ({UPDATE} :client_id + 16 RETURNING k) {UPDATE} :client_id AND EXISTS (SELECT FROM other);\n"
+        ),
         "update_one_of_four" => format!("\\set k :client_id * 4 + random(0, 3)\n{UPDATE} :k;\n"),
         "select" => "SELECT n, at FROM least WHERE k = :client_id;\n".to_owned(),
         "locked_update" => format!(

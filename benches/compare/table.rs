@@ -96,13 +96,19 @@ const ROWS: [Row; 11] = [
 ];
 
 /// Limits that stand for themselves.
-const FURTHER: [(&str, &str, usize); 2] = [
+const FURTHER: [(&str, Load); 3] = [
+    (
+        "two rows by key in one statement, on one core",
+        (Side::Pgbench, "two_updates", 1, true),
+    ),
     (
         "BEGIN, SELECT FOR UPDATE, UPDATE, COMMIT",
-        "locked_update",
-        1,
+        (Side::Pgbench, "locked_update", 1, false),
     ),
-    ("32 clients, SELECT by key", "select", 32),
+    (
+        "32 clients, SELECT by key",
+        (Side::Pgbench, "select", 32, false),
+    ),
 ];
 
 struct Bench {
@@ -139,10 +145,11 @@ pub fn print(rounds: usize, time: Duration) {
                     rounds.push(bench.round(row, time));
                 }
             }
-        }
-        pin(bench.server, false);
-        for ((_, work, clients), rates) in FURTHER.iter().zip(&mut further) {
-            rates.push(bench.run((Side::Pgbench, work, *clients, false), time)[0]);
+            for ((_, load), rates) in FURTHER.iter().zip(&mut further) {
+                if load.3 == core {
+                    rates.push(bench.run(*load, time)[0]);
+                }
+            }
         }
     }
     println!(
@@ -157,7 +164,7 @@ pub fn print(rounds: usize, time: Duration) {
     for (row, rounds) in ROWS.iter().zip(&measured) {
         print_row(row, rounds);
     }
-    for ((name, ..), rates) in FURTHER.iter().zip(&further) {
+    for ((name, _), rates) in FURTHER.iter().zip(&further) {
         println!("| {name} | | | {:.0} | | | | |", median(rates));
     }
 }
