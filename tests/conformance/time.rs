@@ -127,6 +127,98 @@ fn nobody_judges_by_its_own_expire_setting<C: Database>() {
     assert!(short.is_leader(a, "x").unwrap());
 }
 
+/// S2, in whatever plan the server makes of a statement.
+#[cfg(feature = "postgres")]
+mod the_clock_is_read_with_the_row_locked {
+    use diesel::pg::PgConnection;
+    use leasehold::election::LeaderGuard;
+
+    use super::*;
+    use crate::support::wait_until;
+
+    const PLANS: [&str; 3] = ["enable_seqscan", "enable_tidscan", "enable_nestloop"];
+
+    /// As long as a session does not hold a lease that is over, its clock tells the time of an hour
+    /// ago, when the lease was not.
+    const CLOCK: &str = "
+        CREATE FUNCTION public.clock_timestamp() RETURNS timestamptz LANGUAGE plpgsql COST 1 AS $$
+        DECLARE
+            this xid := pg_current_xact_id_if_assigned()::xid;
+        BEGIN
+            IF EXISTS (SELECT FROM gemstone_election_leader
+                       WHERE lease_expires_at < pg_catalog.clock_timestamp() AND ns <> 'beside it'
+                         AND xmax IS DISTINCT FROM this AND xmin IS DISTINCT FROM this) THEN
+                RETURN pg_catalog.clock_timestamp() - interval '1 hour';
+            END IF;
+            RETURN pg_catalog.clock_timestamp();
+        END $$";
+
+    /// A database with that clock, and its owner's connection, which has the true one.
+    fn without(plan: &str) -> (Fresh, PgConnection) {
+        let fresh = Fresh::new::<PgConnection>();
+        let database = fresh.url.rsplit('/').next().expect("a name");
+        let mut owner = fresh.connect::<PgConnection>();
+        owner.run(CLOCK);
+        for setting in ["search_path = public, pg_catalog", &format!("{plan} = off")] {
+            owner.run(&format!("ALTER DATABASE {database} SET {setting}"));
+        }
+        (fresh, owner)
+    }
+
+    #[test]
+    fn by_elect() {
+        for plan in PLANS {
+            let (fresh, mut owner) = without(plan);
+            let election = fresh.election();
+            let conn = &mut fresh.connect::<PgConnection>();
+            let me = Uuid::new_v4();
+            for (ns, of_the_handle) in [("by a function", false), ("by a handle", true)] {
+                for term in 1..=3 {
+                    // A handle renews at once, by what it was told the time before.
+                    for _ in 0..2 {
+                        let leader = match of_the_handle {
+                            true => election.elect(me, ns),
+                            false => elect(conn, me, Some(ns)),
+                        };
+                        assert_eq!(leader.unwrap(), me);
+                        let row = election.leader_row(ns).unwrap().unwrap();
+                        assert_eq!(row.term.get(), term, "{ns}, without {plan}");
+                    }
+                    owner.lapse(ns);
+                    let behind = "SELECT (clock_timestamp() < now())::int::bigint AS value";
+                    assert_eq!(conn.number(behind), 1);
+                }
+                owner.run("DELETE FROM gemstone_election_leader");
+            }
+        }
+    }
+
+    /// Guards of one handle beat together, and one alone by a statement of its own.
+    #[test]
+    fn by_a_guard() {
+        for plan in PLANS {
+            let (fresh, mut owner) = without(plan);
+            let election = fresh.election_with(Duration::from_secs(2));
+            for namespaces in [&["x"][..], &["x", "beside it"]] {
+                let spawn = |ns: &&str| LeaderGuard::spawn(&election, Uuid::new_v4(), *ns).unwrap();
+                let guards: Vec<LeaderGuard> = namespaces.iter().map(spawn).collect();
+                let leads = |guard: &LeaderGuard| guard.wait_until_leader(Duration::from_secs(20));
+                let tenures: Vec<_> = guards.iter().map(leads).collect();
+                let led = tenures[0].as_ref().expect("x is led").term();
+                owner.lapse("x");
+                let over = owner.leader_bytes("x");
+                wait_until(Duration::from_secs(20), "a change of the lease", || {
+                    owner.leader_bytes("x") != over
+                });
+                let term = election.leader_row("x").unwrap().unwrap().term;
+                assert_eq!(term.get(), led.get() + 1, "{namespaces:?}, without {plan}");
+                drop(guards);
+                owner.run("DELETE FROM gemstone_election_leader");
+            }
+        }
+    }
+}
+
 /// F1. SQLite's clock is the machine's own, so a process with another clock is another machine,
 /// which cannot share the file.
 #[cfg(feature = "postgres")]

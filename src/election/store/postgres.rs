@@ -18,29 +18,25 @@ use crate::election::migrate::{Migrate, POSTGRES_MIGRATIONS};
 
 /// Renews the leader row of the caller's tenure, of which `$which` may ask more, and gives the place
 /// of the registration. No lock is waited for, and a candidate that does not lead locks and writes
-/// nothing. The rows once locked are found by their place, which only the locking part knows: the
-/// clock that judges the lease again is read after it.
+/// nothing. The clock judges what the locking part read, and so is read after it in every plan.
 macro_rules! renewed {
     ($which:literal) => {
         concat!(
             "\
         WITH held AS MATERIALIZED (
-            SELECT l.ctid AS lease, c.ctid AS registration
+            SELECT l.ctid AS lease, l.lease_expires_at, c.ctid AS registration
             FROM gemstone_election_leader AS l, gemstone_election_candidate AS c
             WHERE l.ns = {ns} AND l.leader_id = {me}",
             $which,
             "
-              AND l.lease_expires_at > clock_timestamp()
               AND c.ns = {ns} AND c.candidate_id = {me}
             FOR NO KEY UPDATE SKIP LOCKED
         ), renewed AS (
             UPDATE gemstone_election_leader AS l
             SET lease_expires_at = clock_timestamp() + {expire} * interval '1 microsecond',
                 updated_at = clock_timestamp()
-            WHERE l.ctid = (SELECT lease FROM held) AND l.leader_id = {me}",
-            $which,
-            "
-              AND l.lease_expires_at > clock_timestamp()
+            WHERE l.ctid = (SELECT lease FROM held WHERE lease_expires_at > clock_timestamp())
+              AND l.ns = {ns}
             RETURNING (SELECT registration FROM held) AS registration
         )"
         )
@@ -54,7 +50,8 @@ macro_rules! refresh_renewed {
         UPDATE gemstone_election_candidate AS c
         SET last_heartbeat_at = clock_timestamp(),
             expires_at = clock_timestamp() + {expire} * interval '1 microsecond'
-        WHERE c.ctid = (SELECT registration FROM renewed)"
+        WHERE c.ctid = (SELECT registration FROM renewed)
+          AND c.ns = {ns} AND c.candidate_id = {me}"
     };
 }
 
@@ -277,7 +274,7 @@ const REFRESH: &str = "\
         SELECT ctid FROM gemstone_election_candidate
         WHERE ns = {ns} AND candidate_id = {me}
         FOR NO KEY UPDATE SKIP LOCKED
-    )";
+    ) AND c.ns = {ns} AND c.candidate_id = {me}";
 
 /// Renews many tenures and their candidates: one exchange, one commit. `NO KEY` lets the tenure's
 /// own fenced transactions go on.
@@ -287,19 +284,17 @@ const RENEW_ALL: &str = "\
         FROM json_to_recordset(CAST({text} AS json))
             AS asked(ns text, me text, term bigint, expire bigint)
     ), held AS MATERIALIZED (
-        SELECT l.ns, asked.me, asked.term, asked.expire
+        SELECT l.ns, asked.me, asked.expire, l.lease_expires_at
         FROM asked
         JOIN gemstone_election_leader AS l
           ON l.ns = asked.ns AND l.leader_id = asked.me AND l.term = asked.term
-        WHERE l.lease_expires_at > clock_timestamp()
         FOR NO KEY UPDATE OF l SKIP LOCKED
     ), renewed AS (
         UPDATE gemstone_election_leader AS l
         SET lease_expires_at = clock_timestamp() + held.expire * interval '1 microsecond',
             updated_at = clock_timestamp()
         FROM held
-        WHERE l.ns = held.ns AND l.leader_id = held.me AND l.term = held.term
-          AND l.lease_expires_at > clock_timestamp()
+        WHERE l.ns = held.ns AND held.lease_expires_at > clock_timestamp()
         RETURNING l.ns, l.term, held.me, held.expire
     ), registered AS MATERIALIZED (
         SELECT c.ns, c.candidate_id, renewed.expire
