@@ -200,7 +200,7 @@ mod the_clock_is_read_with_the_row_locked {
             let (fresh, mut owner) = without(plan);
             let election = fresh.election_with(Duration::from_secs(2));
             for namespaces in [&["x"][..], &["x", "beside it"]] {
-                let spawn = |ns: &&str| LeaderGuard::spawn(&election, Uuid::new_v4(), *ns).unwrap();
+                let spawn = |ns: &&str| LeaderGuard::spawn(&election, Uuid::new_v4(), ns).unwrap();
                 let guards: Vec<LeaderGuard> = namespaces.iter().map(spawn).collect();
                 let leads = |guard: &LeaderGuard| guard.wait_until_leader(Duration::from_secs(20));
                 let tenures: Vec<_> = guards.iter().map(leads).collect();
