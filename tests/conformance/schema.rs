@@ -46,6 +46,51 @@ fn processes_that_start_at_once_all_migrate_and_elect_one<C: Database>() {
     }
 }
 
+/// Rows of different namespaces may then stand at the same place, each in a file of its own.
+#[cfg(feature = "postgres")]
+#[test]
+fn an_operators_partitions_keep_namespaces_apart() {
+    use diesel::pg::PgConnection;
+
+    const NAMESPACES: [&str; 8] = ["0", "1", "2", "3", "4", "5", "6", "7"];
+    let fresh = Fresh::new::<PgConnection>();
+    let conn = &mut fresh.connect::<PgConnection>();
+    for table in ["gemstone_election_leader", "gemstone_election_candidate"] {
+        conn.run(&format!(
+            "ALTER TABLE {table} RENAME TO whole;
+             CREATE TABLE {table} (LIKE whole INCLUDING ALL) PARTITION BY HASH (ns);
+             CREATE TABLE {table}_0 PARTITION OF {table} FOR VALUES WITH (MODULUS 2, REMAINDER 0);
+             CREATE TABLE {table}_1 PARTITION OF {table} FOR VALUES WITH (MODULUS 2, REMAINDER 1);
+             DROP TABLE whole"
+        ));
+    }
+    let election = fresh.election();
+    let me = Uuid::new_v4();
+    for ns in NAMESPACES {
+        elect(conn, me, Some(ns)).unwrap();
+        conn.leave_registrations(ns, 1, -60);
+    }
+    // Both begin anew.
+    conn.run("VACUUM FULL gemstone_election_leader");
+    conn.run("VACUUM FULL gemstone_election_candidate");
+    for ns in NAMESPACES {
+        let leases = |conn: &mut PgConnection| {
+            let others = NAMESPACES.iter().filter(|other| **other != ns);
+            others.map(|ns| conn.leader_bytes(ns)).collect::<Vec<_>>()
+        };
+        let before = leases(conn);
+        for _ in 0..2 {
+            assert_eq!(elect(conn, me, Some(ns)).unwrap(), me);
+            assert_eq!(election.elect(me, ns).unwrap(), me);
+            election.heartbeat(me, ns).unwrap();
+        }
+        assert_eq!(leases(conn), before, "after those of {ns}");
+        for ns in NAMESPACES {
+            assert_eq!(election.list_candidates(ns).unwrap(), [me], "{ns}");
+        }
+    }
+}
+
 #[test]
 fn role_connects_and_elects() {
     let Some(parent) = child::role("schema::role_connects_and_elects") else {

@@ -180,9 +180,9 @@ pub trait Store: Session {
     /// [`glance`](Store::glance) for whoever asks, on a connection of any kind.
     fn look_and_renew(&mut self, args: &Args<'_>) -> Result<Glance, ElectionError>;
 
-    /// Extends the lease of whichever tenure the caller holds, and its registration, or neither.
-    /// False, and nothing written, if it does not lead or another session is in the way. For a
-    /// connection of an `Election`, on which `look_and_renew` has done the same before.
+    /// Extends the lease of whichever tenure the caller holds, and its registration. False if it
+    /// does not lead or another session is in the way. For a connection of an `Election`, on which
+    /// `look_and_renew` has done the same before.
     fn renew_at_once(&mut self, args: &Args<'_>) -> Result<bool, ElectionError>;
 
     /// What a statement with the columns of `glance` shows.
