@@ -124,7 +124,34 @@ fn a_typo_opens_and_creates_nothing() {
     let absent = Election::connect("sqlite:no/such/directory/x.db").unwrap_err();
     assert!(matches!(absent, ElectionError::Connect { .. }), "{absent}");
     assert!(!absent.is_retryable());
+    assert!(absent.to_string().contains("check the path"), "{absent}");
     assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
+}
+
+/// A caller that tries its own statement again as long as the error says so comes to an end; and what
+/// a driver tells in several lines is one line of a log.
+#[test]
+fn what_a_statement_of_the_caller_reports_is_judged_as_its_own() {
+    use diesel::result::{DatabaseErrorKind, Error};
+    let database = |kind, message: &str| Error::DatabaseError(kind, Box::new(message.to_owned()));
+    for (source, passes) in [
+        (database(DatabaseErrorKind::UniqueViolation, "twice"), false),
+        (Error::RollbackTransaction, false),
+        (
+            database(DatabaseErrorKind::SerializationFailure, "again"),
+            true,
+        ),
+        (
+            database(DatabaseErrorKind::Unknown, "the server\n\twent away\n"),
+            true,
+        ),
+    ] {
+        let error = ElectionError::from(source);
+        let text = error.to_string();
+        assert_eq!(error.is_retryable(), passes, "{text}");
+        assert_eq!(text.contains("will not help"), !passes, "{text}");
+        assert!(!text.contains(['\n', '\t']), "{text}");
+    }
 }
 
 #[test]

@@ -51,7 +51,9 @@ pub enum ElectionError {
 
     /// The database could not be reached or refused the connection.
     #[error(
-        "cannot connect to {database}: {source}; check that it runs, the address, user and password"
+        "cannot connect to {database}: {}; {}",
+        one_line(source),
+        way_to(database)
     )]
     Connect {
         /// The database URL without its password.
@@ -98,17 +100,19 @@ pub enum ElectionError {
         detail: String,
     },
 
-    /// The tenure this work belongs to has ended; what it wanted to write was refused.
+    /// The guard does not lead, or its tenure has ended; what its work wanted to write was refused.
     #[error(
-        "candidate {candidate_id} does not lead namespace {ns:?} under term {term}; its work was \
-         refused: stop it and campaign again"
+        "candidate {candidate_id} does not lead namespace {ns:?}{} in this database; its work was \
+         refused: {}",
+        under(*term),
+        remedy(*term)
     )]
     NotLeader {
         /// The namespace.
         ns: String,
         /// The candidate whose tenure ended.
         candidate_id: Uuid,
-        /// The term of the ended tenure.
+        /// The term of the ended tenure; 0 where there has been none.
         term: Term,
     },
 
@@ -146,9 +150,9 @@ pub enum ElectionError {
     },
 
     /// The database refused or failed a statement.
-    #[error("{}: {source}; {}", at(call, ns), advice(source))]
+    #[error("{}: {}; {}", at(call, ns), one_line(source), advice(call, source))]
     Database {
-        /// The function that was called; empty where it is not known.
+        /// The function that was called; empty for a statement of your own.
         call: &'static str,
         /// The namespace; empty where it is not known.
         ns: String,
@@ -171,11 +175,15 @@ impl ElectionError {
     /// True for lock contention, serialization failures, deadlocks, lost connections and every
     /// database error that is not known to be final. Inside a transaction of your own, roll it
     /// back first.
+    ///
+    /// Of an error of your own statement, which became one of these by `?`, little is known: a
+    /// duplicate key and a rollback that you asked for are final, wrong SQL is not told from what
+    /// may pass. Bound your retries.
     pub fn is_retryable(&self) -> bool {
         match self {
             ElectionError::LockTimeout { .. } | ElectionError::NoConnection { .. } => true,
             ElectionError::Connect { source, .. } => !url::is_final(source),
-            ElectionError::Database { .. } => !matches!(self.class(), Some(Class::Final)),
+            ElectionError::Database { call, source, .. } => told(call, source) != Class::Final,
             _ => false,
         }
     }
@@ -217,6 +225,48 @@ impl From<DieselError> for ElectionError {
     }
 }
 
+/// What an error means for who gets it. Our own statements meet a duplicate key only when another
+/// session was quicker; of another's it is the end.
+fn told(call: &str, source: &DieselError) -> Class {
+    use diesel::result::DatabaseErrorKind::UniqueViolation;
+    match source {
+        DieselError::DatabaseError(UniqueViolation, _) | DieselError::RollbackTransaction
+            if call.is_empty() =>
+        {
+            Class::Final
+        }
+        _ => classify(source),
+    }
+}
+
+/// Some drivers tell in several lines.
+fn one_line(told: &dyn std::error::Error) -> String {
+    let told = told.to_string();
+    told.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+fn way_to(database: &str) -> &'static str {
+    if database.starts_with("sqlite:") {
+        "check the path: it must name a file that this process may write, in a directory that is there"
+    } else {
+        "check that it runs, the address, user and password"
+    }
+}
+
+fn under(term: Term) -> String {
+    match term.get() {
+        0 => String::new(),
+        term => format!(" under term {term}"),
+    }
+}
+
+fn remedy(term: Term) -> &'static str {
+    match term.get() {
+        0 => "wait until it leads",
+        _ => "stop it and campaign again",
+    }
+}
+
 fn at(call: &str, ns: &str) -> String {
     if call.is_empty() {
         "the database reported".to_owned()
@@ -225,8 +275,8 @@ fn at(call: &str, ns: &str) -> String {
     }
 }
 
-fn advice(source: &DieselError) -> &'static str {
-    match classify(source) {
+fn advice(call: &str, source: &DieselError) -> &'static str {
+    match told(call, source) {
         Class::Contention => "try again; inside a transaction of your own, roll it back first",
         Class::Disconnected => "try again on a fresh connection",
         Class::Pooler => {

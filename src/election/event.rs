@@ -9,7 +9,9 @@ use super::Term;
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Event {
-    /// This guard leads now.
+    /// This guard has been elected. It is told a moment before
+    /// [`is_leader`](super::LeaderGuard::is_leader) says so; who acts on it waits with
+    /// [`wait_until_leader`](super::LeaderGuard::wait_until_leader).
     Elected {
         /// The term of the tenure that begins.
         term: Term,

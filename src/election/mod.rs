@@ -11,6 +11,11 @@
 //! do one thing once. A [`LeaderGuard`] campaigns, beats and watches in the background, for as long
 //! as it lives.
 //!
+//! Where a namespace is an `Option`, `None` is the namespace `"default"`. The functions give leases
+//! and registrations the duration of the process, 60 s unless [`set_expire`] changes it; an
+//! [`Election`] has its own, which its builder sets. The tables must be there: [`Election::connect`]
+//! makes them, and so does [`migrate`].
+//!
 //! # What it does not promise
 //!
 //! - A leader learns of its loss by time, not by message. Between the last look at

@@ -40,7 +40,15 @@ fn one_command_for_each_function<C: Database>() {
     let mut both = [a.clone(), b.clone()];
     both.sort();
     assert_eq!(say(&["candidates"], ""), (0, both.join("\n")));
-    assert_eq!(say(&["unregister"], &a).0, 0);
+    let gone = [
+        "which it led until now",
+        "Nobody of that id in \"x\"",
+        "which it did not lead",
+    ];
+    for (id, told) in [&a, &a, &b].into_iter().zip(gone) {
+        let (code, out) = say(&["unregister"], id);
+        assert!(code == 0 && out.contains(told), "{out}");
+    }
     assert_eq!(say(&["leader"], ""), (1, String::new()));
     assert_eq!(say(&["elect"], &b), (0, b.clone()));
     let leader = json(leasehold(&fresh.url).args(["leader", "--ns", "x", "--json"]));

@@ -14,6 +14,7 @@ on_every_database![
     what_the_leader_writes_is_committed_and_what_fails_is_not,
     the_write_of_a_tenure_that_ended_unseen_is_refused,
     a_takeover_waits_for_the_commit,
+    a_guard_that_has_not_led_yet_is_told_to_wait,
     a_panic_in_the_work_is_rolled_back_and_the_guard_goes_on,
     a_term_that_is_over_is_refused_ever_after,
 ];
@@ -128,6 +129,17 @@ fn fresh_leader(fresh: &Fresh) -> Uuid {
         .unwrap()
         .expect("a leader")
         .candidate_id
+}
+
+fn a_guard_that_has_not_led_yet_is_told_to_wait<C: Database>() {
+    let (fresh, mut conn, _leads) = with_guard::<C>(Duration::from_secs(60));
+    let election = fresh.election_with(Duration::from_secs(60));
+    let follower = LeaderGuard::spawn(&election, Uuid::new_v4(), "x").unwrap();
+    let refused: Result<(), ElectionError> =
+        follower.transaction(&mut conn, |_| unreachable!("it follows"));
+    let told = refused.unwrap_err().to_string();
+    assert!(told.contains("wait until it leads"), "{told}");
+    assert!(!told.contains("term 0"), "{told}");
 }
 
 /// F18

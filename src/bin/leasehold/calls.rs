@@ -34,9 +34,23 @@ pub fn register(args: CandidateArgs) -> Result<u8, Failure> {
 }
 
 pub fn unregister(args: CandidateArgs) -> Result<u8, Failure> {
-    done(args, "unregistered", |election, id, ns| {
-        election.unregister_candidate(id, ns)
-    })
+    let (id, ns, json) = (args.id, args.place.ns.clone(), args.place.answer.json);
+    let (led, stood) = on_election(args, Tables::MustExist, |election, id, ns| {
+        let led = election.is_leader(id, ns)?;
+        let candidates = election.candidates(ns)?;
+        election.unregister_candidate(id, ns)?;
+        Ok((led, candidates.iter().any(|row| row.candidate_id == id)))
+    })?;
+    if json {
+        print_json(&json!({ "unregistered": id, "led": led, "stood": stood }))?;
+    } else {
+        print(&match (led, stood) {
+            (true, _) => format!("Removed from {ns:?}, which it led until now."),
+            (false, true) => format!("Removed from {ns:?}, which it did not lead."),
+            (false, false) => format!("Nobody of that id in {ns:?}."),
+        })?;
+    }
+    Ok(YES)
 }
 
 pub fn is_leader(args: CandidateArgs) -> Result<u8, Failure> {

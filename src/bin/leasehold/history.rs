@@ -25,7 +25,7 @@ pub fn history(args: HistoryArgs) -> Result<u8, Failure> {
     match svg {
         Some(file) => write(&file, &crate::program::svg::timeline(&ns, &tenures, now))?,
         None if json => print_json(&as_json(&ns, &tenures))?,
-        None => print(&as_text(&tenures, now))?,
+        None => print(&as_text(&ns, &tenures, now))?,
     }
     Ok(YES)
 }
@@ -118,9 +118,9 @@ fn tenure(
     }
 }
 
-fn as_text(tenures: &[Tenure], now: DateTime<Utc>) -> String {
+fn as_text(ns: &str, tenures: &[Tenure], now: DateTime<Utc>) -> String {
     if tenures.is_empty() {
-        return "Nobody has led this namespace yet.".to_owned();
+        return format!("Nobody has led {ns:?} yet.");
     }
     let mut grid = Grid::new(&[
         "TERM",

@@ -147,14 +147,16 @@ impl Run {
         match event {
             Event::Lost { term, cause } if *term == tenure.term() => {
                 charge.lost = true;
+                let why = super::reason(cause);
                 // The row is somebody else's, or nobody's: there is no time left to be polite. In the other cases the
                 // stored lease outlasts the trust in it, and the warden has its times.
-                if !matches!(cause, Lost::Unreachable | Lost::Suspended | Lost::Expired) {
+                let in_time = matches!(cause, Lost::Unreachable | Lost::Suspended | Lost::Expired);
+                if !in_time {
                     link::send(&charge.link, &Order::Within(Duration::ZERO));
                 }
-                let why = super::reason(cause);
+                let how = if in_time { "ending" } else { "killing" };
                 self.talk.note(&format!(
-                    "leadership lost (term {term}): {why}; ending the command"
+                    "leadership lost (term {term}): {why}; {how} the command"
                 ));
             }
             Event::Unreachable { error } => {
