@@ -37,7 +37,7 @@ pub enum Event {
     },
 }
 
-/// Why a tenure ended.
+/// Why a guard leads no more; [`Ending`](super::Ending) is what the history says of a tenure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Lost {

@@ -88,7 +88,11 @@ impl LeaderGuard {
         self.seat.tenure()
     }
 
-    /// Waits until this guard leads; `None` if it does not within `timeout`, or never will again.
+    /// Waits until this guard leads; `None` if it does not within `timeout`.
+    ///
+    /// `None` at once if it never will again: it was built with
+    /// [`once`](LeaderGuardBuilder::once) and has led, has stepped down, or is in a forked child. A
+    /// loop around it should end then.
     pub fn wait_until_leader(&self, timeout: Duration) -> Option<Tenure> {
         self.seat.wait_until_leader(timeout)
     }

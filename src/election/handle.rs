@@ -184,6 +184,10 @@ impl Election {
     }
 
     /// Every registration of a namespace, the expired ones too, sorted by candidate.
+    ///
+    /// # Errors
+    ///
+    /// As [`leader`](super::leader).
     pub fn candidates<'a>(
         &self,
         ns: impl Into<Option<&'a str>>,
@@ -193,6 +197,10 @@ impl Election {
     }
 
     /// The leader row of a namespace as it is stored, also when its lease is over.
+    ///
+    /// # Errors
+    ///
+    /// As [`leader`](super::leader).
     pub fn leader_row<'a>(
         &self,
         ns: impl Into<Option<&'a str>>,
@@ -201,7 +209,11 @@ impl Election {
         on_pool!(self, call, calls::leader_row)
     }
 
-    /// Who led a namespace when: its last `limit` tenures, the newest first.
+    /// Who led a namespace when: its last `limit` tenures, the newest first. It keeps a thousand.
+    ///
+    /// # Errors
+    ///
+    /// As [`leader`](super::leader).
     pub fn history<'a>(
         &self,
         ns: impl Into<Option<&'a str>>,

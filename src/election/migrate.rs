@@ -15,13 +15,15 @@ use super::ElectionError;
 use super::retry::Budget;
 use super::store::{Args, CANDIDATE, LEADER, Store, TENURE};
 
-/// The migrations for PostgreSQL, to run among an application's own.
+/// The migrations for PostgreSQL, to run among an application's own by
+/// `diesel_migrations::MigrationHarness::run_pending_migrations`. [`migrate`](super::migrate) does the
+/// same without diesel's bookkeeping; whichever comes second finds nothing to do.
 #[cfg(feature = "postgres")]
 pub const POSTGRES_MIGRATIONS: EmbeddedMigrations = embed_migrations!("migrations/postgres");
-/// The migrations for MySQL and MariaDB, to run among an application's own.
+/// The migrations for MySQL and MariaDB, see `POSTGRES_MIGRATIONS`.
 #[cfg(feature = "mysql")]
 pub const MYSQL_MIGRATIONS: EmbeddedMigrations = embed_migrations!("migrations/mysql");
-/// The migrations for SQLite, to run among an application's own.
+/// The migrations for SQLite, see `POSTGRES_MIGRATIONS`.
 #[cfg(feature = "sqlite")]
 pub const SQLITE_MIGRATIONS: EmbeddedMigrations = embed_migrations!("migrations/sqlite");
 

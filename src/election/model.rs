@@ -74,11 +74,12 @@ pub struct TenureRecord {
     pub ended_by: Option<Ending>,
 }
 
-/// Why a tenure ended.
+/// What the history says of the end of a tenure; [`Lost`](super::Lost) is what its guard was told.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Ending {
-    /// The holder released the lease.
+    /// The lease was released, by its holder or by
+    /// [`unregister_candidate`](super::unregister_candidate).
     Resigned,
     /// The lease ran out; `ended_at` is the instant at which it did.
     Expired,
