@@ -314,10 +314,8 @@ pub trait Store: Session {
     }
 
     fn list(&mut self, args: &Args<'_>) -> Result<Vec<Uuid>, ElectionError> {
-        self.texts(Self::SQL.list, args)?
-            .iter()
-            .map(|stored| candidate(stored, CANDIDATE, args.ns))
-            .collect()
+        let stored = self.texts(Self::SQL.list, args)?;
+        listed(stored.iter().map(String::as_str), stored.len(), args.ns)
     }
 
     fn has_column(&mut self, args: &Args<'_>) -> QueryResult<bool> {
@@ -430,15 +428,30 @@ fn standing(row: &RawSighting, ns: &str) -> Result<Standing, ElectionError> {
 }
 
 /// A stored candidate id, in the one shape in which it is written.
+/// The ids of about as many registrations.
+fn listed<'a>(
+    stored: impl Iterator<Item = &'a str>,
+    about: usize,
+    ns: &str,
+) -> Result<Vec<Uuid>, ElectionError> {
+    let mut ids = Vec::with_capacity(about);
+    for one in stored {
+        ids.push(candidate(one, CANDIDATE, ns)?);
+    }
+    Ok(ids)
+}
+
 pub(crate) fn candidate(
     stored: &str,
     table: &'static str,
     ns: &str,
 ) -> Result<Uuid, ElectionError> {
-    let as_written =
-        stored.len() == Hyphenated::LENGTH && !stored.bytes().any(|byte| byte.is_ascii_uppercase());
-    match Uuid::try_parse(stored) {
-        Ok(id) if as_written => Ok(id),
+    // Not `any`, which stops at the first and so looks at one byte after the other.
+    let upper = stored
+        .bytes()
+        .fold(false, |found, byte| found | byte.is_ascii_uppercase());
+    match stored.parse::<Hyphenated>() {
+        Ok(id) if !upper => Ok(id.into_uuid()),
         _ => Err(corrupt(
             table,
             ns,

@@ -9,10 +9,10 @@ use diesel::pg::PgConnection;
 use diesel::prelude::*;
 use diesel_migrations::EmbeddedMigrations;
 use uuid::Uuid;
+use uuid::fmt::Hyphenated;
 
 use super::{
-    Args, Ask, CANDIDATE, ElectionError, Glance, Session, Statements, Store, as_json, candidate,
-    in_savepoint,
+    Args, Ask, ElectionError, Glance, Session, Statements, Store, as_json, in_savepoint, listed,
 };
 use crate::election::migrate::{Migrate, POSTGRES_MIGRATIONS};
 
@@ -423,10 +423,8 @@ impl Store for PgConnection {
     /// again in a large one.
     fn list(&mut self, args: &Args<'_>) -> Result<Vec<Uuid>, ElectionError> {
         let all = self.texts_planned_anew(SQL.list, args)?.concat();
-        let stored = all.split_terminator(',');
-        stored
-            .map(|one| candidate(one, CANDIDATE, args.ns))
-            .collect()
+        let about = all.len() / Hyphenated::LENGTH;
+        listed(all.split_terminator(','), about, args.ns)
     }
 
     fn withdraw(&mut self, args: &Args<'_>) -> Result<(), ElectionError> {
