@@ -422,7 +422,8 @@ impl Store for PgConnection {
     /// A plan that the server keeps is one for a namespace of middling size, and takes half as long
     /// again in a large one.
     fn list(&mut self, args: &Args<'_>) -> Result<Vec<Uuid>, ElectionError> {
-        let all = self.texts_planned_anew(SQL.list, args)?.concat();
+        let mut row = self.texts_planned_anew(SQL.list, args)?;
+        let all = row.pop().unwrap_or_default();
         let about = all.len() / Hyphenated::LENGTH;
         listed(all.split_terminator(','), about, args.ns)
     }
