@@ -9,6 +9,7 @@ use crate::running::{json, leasehold, said};
 
 on_every_database![
     one_command_for_each_function,
+    a_row_that_cannot_be_read_keeps_nobody_from_being_unregistered,
     a_question_creates_nothing,
     the_status_shows_who_leads_and_who_does_not,
     the_history_is_told_in_three_ways,
@@ -63,6 +64,24 @@ fn one_command_for_each_function<C: Database>() {
         json(leasehold(&fresh.url).args(["leader", "--json"])),
         serde_json::json!({ "leader": null })
     );
+}
+
+fn a_row_that_cannot_be_read_keeps_nobody_from_being_unregistered<C: Database>() {
+    let fresh = Fresh::new::<C>();
+    let (leads, follows) = (Uuid::new_v4(), Uuid::new_v4());
+    for id in [leads, follows] {
+        assert_eq!(fresh.election().elect(id, "x").unwrap(), leads);
+    }
+    let at = C::instant(60);
+    fresh.connect::<C>().run(&format!(
+        "INSERT INTO gemstone_election_candidate VALUES ('x', 'of another program', {at}, {at})"
+    ));
+    for id in [leads, follows] {
+        let args = ["unregister", "--ns", "x", "--id", &id.to_string()];
+        let (code, out, err) = said(leasehold(&fresh.url).args(args));
+        assert!(code == 0 && out.starts_with("Removed"), "{out}{err}");
+    }
+    assert_eq!(fresh.election().leader("x").unwrap(), None);
 }
 
 fn a_question_creates_nothing<C: Database>() {
