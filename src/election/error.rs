@@ -101,12 +101,7 @@ pub enum ElectionError {
     },
 
     /// The guard does not lead, or its tenure has ended; what its work wanted to write was refused.
-    #[error(
-        "candidate {candidate_id} does not lead namespace {ns:?}{} in this database; its work was \
-         refused: {}",
-        under(*term),
-        remedy(*term)
-    )]
+    #[error("candidate {candidate_id} does not lead namespace {ns:?}{}", refused(*term))]
     NotLeader {
         /// The namespace.
         ns: String,
@@ -152,7 +147,7 @@ pub enum ElectionError {
     /// The database refused or failed a statement.
     #[error("{}: {}; {}", at(call, ns), one_line(source), advice(call, source))]
     Database {
-        /// The function that was called; empty for a statement of your own.
+        /// The function that was called; empty where it is not known, as for a statement of your own.
         call: &'static str,
         /// The namespace; empty where it is not known.
         ns: String,
@@ -247,23 +242,19 @@ fn one_line(told: &dyn std::error::Error) -> String {
 
 fn way_to(database: &str) -> &'static str {
     if database.starts_with("sqlite:") {
-        "check the path: it must name a file that this process may write, in a directory that is there"
+        "check the path: it must name a file, in a directory that is there, and this user must be able \
+         to write both"
     } else {
         "check that it runs, the address, user and password"
     }
 }
 
-fn under(term: Term) -> String {
+fn refused(term: Term) -> String {
     match term.get() {
-        0 => String::new(),
-        term => format!(" under term {term}"),
-    }
-}
-
-fn remedy(term: Term) -> &'static str {
-    match term.get() {
-        0 => "wait until it leads",
-        _ => "stop it and campaign again",
+        0 => " in this database; its work was refused: wait until it leads".to_owned(),
+        term => format!(
+            " under term {term} in this database; its work was refused: stop it and campaign again"
+        ),
     }
 }
 

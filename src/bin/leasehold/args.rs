@@ -34,7 +34,8 @@ pub enum Command {
     /// Runs CMD only while this process leads the namespace, in a process group of its own, with LEASEHOLD_NS, LEASEHOLD_TERM and
     /// LEASEHOLD_CANDIDATE in its environment. Signals are passed on to it. When leadership is lost, CMD and all it started get
     /// SIGTERM after two thirds of the lease without a renewal, and SIGKILL before the lease ends; SIGKILL at once when the next renewal
-    /// finds the lease taken away (`unregister`) or with another leader. The lease is released after CMD has ended, whose exit code is passed on (128 + N for a signal N; 126 and 127 if it cannot be started).
+    /// finds the lease taken away (`unregister`) or with another leader. The lease is released after CMD has ended, whose exit code is
+    /// passed on (128 + N for a signal N; 126 and 127 if it cannot be started).
     Run(RunArgs),
     /// Take or renew leadership once, and print who leads then
     Elect(CandidateArgs),

@@ -61,9 +61,6 @@ impl From<ElectionError> for Failure {
                 "correct the cause, or let a user who may create tables apply what `leasehold migrate --print` prints"
             }
             ElectionError::NoConnection { .. } => "try again, and check that the database runs",
-            ElectionError::Connect { database, .. } if database.starts_with("sqlite:") => {
-                "check the path: it must name a file, in a directory that is there, and this user must be able to write both"
-            }
             _ if advice.contains("prepared_statements(false)") => {
                 "there is a transaction pooler in between: give --pooler"
             }

@@ -427,7 +427,6 @@ fn standing(row: &RawSighting, ns: &str) -> Result<Standing, ElectionError> {
     }
 }
 
-/// A stored candidate id, in the one shape in which it is written.
 /// The ids of about as many registrations.
 fn listed<'a>(
     stored: impl Iterator<Item = &'a str>,
@@ -441,6 +440,7 @@ fn listed<'a>(
     Ok(ids)
 }
 
+/// A stored candidate id, in the one shape in which it is written.
 pub(crate) fn candidate(
     stored: &str,
     table: &'static str,

@@ -47,15 +47,25 @@ macro_rules! renewed {
     };
 }
 
-/// Refreshes the registration at the place that [`renewed`] gave.
-macro_rules! refresh_renewed {
-    () => {
-        "\
+/// Refreshes the caller's registration at the place that the query `$place` gives and has locked.
+macro_rules! refresh {
+    ($place:literal) => {
+        concat!(
+            "\
         UPDATE gemstone_election_candidate AS c
         SET last_heartbeat_at = clock_timestamp(),
             expires_at = clock_timestamp() + {expire} * interval '1 microsecond'
-        WHERE c.ctid = (SELECT registration FROM renewed)
-          AND c.ns = {ns} AND c.candidate_id = {me}"
+        WHERE c.ctid = (",
+            $place,
+            ") AND c.ns = {ns} AND c.candidate_id = {me}"
+        )
+    };
+}
+
+/// Refreshes the registration whose place [`renewed`] gave.
+macro_rules! refresh_renewed {
+    () => {
+        refresh!("SELECT registration FROM renewed")
     };
 }
 
@@ -270,15 +280,12 @@ const BOUND_OWN: &str = "\
 const LOCK_TIMEOUT: &str = "SELECT current_setting('lock_timeout')";
 const SET_LOCK_TIMEOUT: &str = "SELECT set_config('lock_timeout', {text}, true)";
 
-const REFRESH: &str = "\
-    UPDATE gemstone_election_candidate AS c
-    SET last_heartbeat_at = clock_timestamp(),
-        expires_at = clock_timestamp() + {expire} * interval '1 microsecond'
-    WHERE c.ctid = (
+const REFRESH: &str = refresh!(
+    "
         SELECT ctid FROM gemstone_election_candidate
         WHERE ns = {ns} AND candidate_id = {me}
-        FOR NO KEY UPDATE SKIP LOCKED
-    ) AND c.ns = {ns} AND c.candidate_id = {me}";
+        FOR NO KEY UPDATE SKIP LOCKED"
+);
 
 /// Renews many tenures and their candidates: one exchange, one commit. `NO KEY` lets the tenure's
 /// own fenced transactions go on.
